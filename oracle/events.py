@@ -1,0 +1,330 @@
+"""What is said to an engine, and what is seen of it: the vocabulary of the oracle.
+
+Two kinds of event, both one JSON object on one line:
+
+- a *stimulus* (key ``do``) is what the outside world does to an engine: a
+  request arrives, a scheduler step runs, a request is aborted.  The same
+  stimuli drive the machine, ``impl`` and every release of vLLM;
+- an *observation* (key ``saw``) is what the engine was then seen to do.  The
+  judge turns observations into actions of the machine.
+
+All counts are absolute ("three keys are known"), never increments, so an
+observation can be judged without the ones before it having been seen.
+``docs/protocol.md`` says the same for implementers of engines in any language.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Union
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+
+Segment = tuple[Union[Count, Name], Positive]
+"""``(stream, length)``: the first ``length`` tokens of a numbered token stream,
+or, with a request's name, of everything that request has read and written."""
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One KV-cache group: its block size in tokens, and whether it holds drafter layers."""
+
+    tokens_per_block: Positive
+    draft: bool = False
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The engine to build.  Sizes are in tokens, blocks or chunks, as named.
+
+    ``blocks_per_chunk`` blocks of a group make one chunk, the unit of offloading.
+    ``gpu_blocks`` counts usable blocks (vLLM's null block comes on top).
+    ``draft_tokens`` > 0 makes every decode step propose that many tokens.
+    """
+
+    groups: Annotated[tuple[Group, ...], msgspec.Meta(min_length=1)]
+    blocks_per_chunk: Positive = 1
+    gpu_blocks: Positive = 64
+    host_chunks: Positive = 64
+    tokens_per_step: Positive = 64
+    max_running: Positive = 8
+    prompt_only: bool = False
+    gpu_prefix_caching: bool = False
+    draft_tokens: Count = 0
+
+    def tokens_per_chunk(self, group: int) -> int:
+        """Tokens in one chunk of ``group``."""
+        return self.groups[group].tokens_per_block * self.blocks_per_chunk
+
+
+# --- stimuli ---------------------------------------------------------------
+
+
+class Stimulus(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields=True,
+               omit_defaults=True):
+    """Base of all stimuli."""
+
+
+class Arrive(Stimulus, frozen=True, tag="arrive"):
+    """Request ``r`` arrives; it ends by itself after ``output`` sampled tokens."""
+
+    r: Name
+    prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
+    output: Positive = 16
+
+
+class Keys(Stimulus, frozen=True, tag="keys"):
+    """Keys of ``r`` are known only for its first ``upto`` tokens; ``None``: all of them.
+
+    Contract (vLLM asserts it): a request that waits has all its keys, so the
+    limit binds decoded tokens only, and is lifted when the request is preempted.
+    """
+
+    r: Name
+    upto: Count | None = None
+
+
+class Step(Stimulus, frozen=True, tag="step"):
+    """``n`` scheduler steps, each: schedule, plan, run, sample.
+
+    ``done``: how many transfers in flight complete in each step (``None``: all),
+    the oldest first, or the newest first with ``newest``.  ``accept``: drafts
+    accepted by each decoding request.  ``stop``: requests whose token sampled in
+    the last of the steps ends them.
+    """
+
+    n: Positive = 1
+    done: Count | None = None
+    newest: bool = False
+    accept: Count = 0
+    stop: tuple[Name, ...] = ()
+
+
+class Abort(Stimulus, frozen=True, tag="abort"):
+    """The client of ``r`` goes away."""
+
+    r: Name
+
+
+class Refuse(Stimulus, frozen=True, tag="refuse"):
+    """The host pool refuses the next ``n`` store requests put to it."""
+
+    n: Positive = 1
+
+
+class Reset(Stimulus, frozen=True, tag="reset"):
+    """The host pool is emptied and store progress starts again (``reset_cache``)."""
+
+
+class Drain(Stimulus, frozen=True, tag="drain"):
+    """Keys are released, and steps run until no request is left and no transfer is in flight.
+
+    At most ``limit`` steps; an engine that is not at rest by then says so with
+    :class:`NotAtRest`.
+    """
+
+    limit: Positive = 1000
+
+
+AnyStimulus = Union[Arrive, Keys, Step, Abort, Refuse, Reset, Drain]
+
+
+# --- observations ------------------------------------------------------------
+
+
+class Observation(msgspec.Struct, frozen=True, tag_field="saw", forbid_unknown_fields=True,
+                  omit_defaults=True):
+    """Base of all observations."""
+
+
+class Hello(Observation, frozen=True, tag="hello"):
+    """The engine names itself, and the kinds of observation it cannot make (``unseen``)."""
+
+    engine: str
+    version: str = ""
+    unseen: tuple[str, ...] = ()
+
+
+class Arrived(Observation, frozen=True, tag="arrived"):
+    """The engine knows request ``r`` of ``prompt`` tokens."""
+
+    r: Name
+    prompt: Positive
+
+
+class KeysKnown(Observation, frozen=True, tag="keys"):
+    """The planner knows ``n`` keys of ``r`` in group ``g``."""
+
+    r: Name
+    g: Count
+    n: Count
+
+
+class BlocksKnown(Observation, frozen=True, tag="blocks"):
+    """The planner knows ``n`` blocks of ``r`` in group ``g``."""
+
+    r: Name
+    g: Count
+    n: Count
+
+
+class Started(Observation, frozen=True, tag="started"):
+    """``r`` is admitted, for the first time or again after preemption.
+
+    Its first ``cached`` tokens need no computing, since the GPU's prefix cache holds them.
+    """
+
+    r: Name
+    cached: Count = 0
+
+
+class Loaded(Observation, frozen=True, tag="loaded"):
+    """A load was planned, so that the first ``upto`` tokens of ``r`` need no computing."""
+
+    r: Name
+    upto: Positive
+    job: int
+
+
+class Computed(Observation, frozen=True, tag="computed"):
+    """KV of the first ``n`` tokens of ``r`` is written, this step's kernels included.
+
+    Only tokens that are known count: a draft not yet accepted does not.
+    """
+
+    r: Name
+    n: Count
+
+
+class Chunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One group's part of a store: chunk indices offered, and which were not transferred.
+
+    ``blocks`` is the number of blocks that the job names for the chunks it transfers.
+    """
+
+    g: Count
+    offered: tuple[Count, ...]
+    declined: tuple[Count, ...] = ()
+    blocks: Count | None = None
+
+
+class Planned(Observation, frozen=True, tag="planned"):
+    """A store job was planned: the host pool took the offer, whole or in part."""
+
+    r: Name
+    groups: tuple[Chunks, ...]
+    job: int | None = None
+
+
+class Refused(Observation, frozen=True, tag="refused"):
+    """The host pool refused the offer."""
+
+    r: Name
+    groups: tuple[Chunks, ...] = ()
+
+
+class Cursor(Observation, frozen=True, tag="cursor"):
+    """The next chunk of ``r`` in group ``g`` to consider for storing is ``n``."""
+
+    r: Name
+    g: Count
+    n: Count
+
+
+class TokensKnown(Observation, frozen=True, tag="tokens"):
+    """``r`` has ``n`` tokens, prompt and accepted output together."""
+
+    r: Name
+    n: Positive
+
+
+class Rejected(Observation, frozen=True, tag="rejected"):
+    """``n`` draft tokens of ``r`` were rejected: the draft groups' last position is rewritten."""
+
+    r: Name
+    n: Positive
+
+
+class Preempted(Observation, frozen=True, tag="preempted"):
+    """``r`` lost its blocks and waits again."""
+
+    r: Name
+
+
+class Finished(Observation, frozen=True, tag="finished"):
+    """``r`` ended, by itself or (``aborted``) because its client went away."""
+
+    r: Name
+    aborted: bool = False
+
+
+class Retired(Observation, frozen=True, tag="retired"):
+    """The planner forgot ``r``: nothing of it will be stored any more."""
+
+    r: Name
+
+
+class Stored(Observation, frozen=True, tag="stored"):
+    """Store job ``job`` is complete on every worker."""
+
+    job: int
+
+
+class WasReset(Observation, frozen=True, tag="reset"):
+    """The host pool was emptied."""
+
+
+class BadBytes(Observation, frozen=True, tag="bad_bytes"):
+    """Bytes that are not what they should be were written under a key, or read.
+
+    ``where`` is ``store`` (the host now holds them under the key of ``chunk``),
+    ``load`` or ``read`` (attention of ``r`` reads position ``position``).
+    """
+
+    where: Literal["store", "load", "read"]
+    r: Name
+    g: Count
+    want: str
+    got: str
+    chunk: Count | None = None
+    position: Count | None = None
+    job: int | None = None
+
+
+class Checked(Observation, frozen=True, tag="checked"):
+    """How many positions' content was compared so far (never zero in a run that stored)."""
+
+    stored: Count
+    read: Count
+
+
+class NotAtRest(Observation, frozen=True, tag="not_at_rest"):
+    """A drain ended with work left: what is held, in words."""
+
+    held: str
+
+
+class Died(Observation, frozen=True, tag="died"):
+    """The engine failed an assertion, raised, hung or vanished."""
+
+    error: str
+    message: str = ""
+    at: str = ""
+    stderr: str = ""
+
+
+AnyObservation = Union[
+    Hello, Arrived, KeysKnown, BlocksKnown, Started, Loaded, Computed, Planned, Refused, Cursor,
+    TokensKnown, Rejected, Preempted, Finished, Retired, Stored, WasReset, BadBytes, Checked,
+    NotAtRest, Died,
+]
+
+_encoder = msgspec.json.Encoder()
+stimulus_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyStimulus)
+observation_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(AnyObservation)
+
+
+def encode(value: msgspec.Struct) -> str:
+    """One event or config as one line of JSON, without the line's end."""
+    return _encoder.encode(value).decode()
