@@ -1,0 +1,1 @@
+"""Engines the oracle can drive, and the protocol they share."""
