@@ -1,0 +1,342 @@
+"""The notation: how a transition system is put together from parts.
+
+A `Part` declares state variables, constants and actions; a `Machine` is
+composed of parts under a `Design` (the rules in force) and traced once into
+terms.  An action is a function over a state view::
+
+    @part.action("{r} is preempted")
+    def preempt(s: View, r: Request) -> None:
+        '''Why and when.'''
+        s.require("running", s.life[r] == RUNNING)
+        s.blocks.where(lambda r2, g: r2 == r, 0)
+        s.life[r] = PREEMPTED
+
+It says what it requires and what it changes.  Every read sees the state before
+the action, in every reading; of two writes to one place the later one stands.
+Parameters are annotated with a sort (``Request = Annotated[Term, REQUEST]``).
+
+A part may also ``extend`` an action of another part with further requirements
+and changes; a machine composed without that part does not pay for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from .terms import (
+    Bound,
+    NotationError,
+    Read,
+    Sort,
+    Term,
+    Value,
+    Variable,
+    conjunction,
+    exists,
+    lift,
+    mentions,
+    not_,
+    substitute,
+)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One conjunct of a guard, with a name that a report can say was not met."""
+
+    name: str
+    term: Term
+
+
+@dataclass(frozen=True)
+class Assign:
+    """``variable[index] = value``."""
+
+    variable: Variable
+    index: tuple[Term, ...]
+    value: Term
+
+
+@dataclass(frozen=True)
+class Where:
+    """``variable[bounds] = value`` for all values of the bounds that meet the condition."""
+
+    variable: Variable
+    bounds: tuple[Bound, ...]
+    condition: Term
+    value: Term
+
+
+Update = Assign | Where
+
+
+@dataclass(frozen=True)
+class Action:
+    """A traced action: its parameters, guard and updates as terms, and how people read it."""
+
+    name: str
+    doc: str
+    label: str
+    parameters: tuple[Bound, ...]
+    requirements: tuple[Requirement, ...]
+    updates: tuple[Update, ...]
+    external: bool = False
+
+    @property
+    def guard(self) -> Term:
+        return conjunction(r.term for r in self.requirements)
+
+    def describe(self, values: Mapping[str, int]) -> str:
+        """The step with these parameter values, in words."""
+        shown = {p.name: p.sort.show(values[p.name]) for p in self.parameters}
+        return self.label.format(**shown)
+
+
+class VariableView:
+    """A state variable inside an action or property: read, write, change in bulk."""
+
+    __slots__ = ("_view", "_variable")
+
+    def __init__(self, view: View, variable: Variable) -> None:
+        self._view = view
+        self._variable = variable
+
+    def _index(self, index: Any) -> tuple[Term, ...]:
+        terms = tuple(lift(i) for i in (index if isinstance(index, tuple) else (index,)))
+        if len(terms) != len(self._variable.domain):
+            raise NotationError(
+                f"{self._variable.name} has {len(self._variable.domain)} indices, not {len(terms)}"
+            )
+        return terms
+
+    def __getitem__(self, index: Any) -> Term:
+        return Read(self._variable, self._index(index), self._view.after)
+
+    def __setitem__(self, index: Any, value: Value) -> None:
+        self._view.write(Assign(self._variable, self._index(index), lift(value)))
+
+    def where(self, condition: Callable[..., Value], value: Value | Callable[..., Value]) -> None:
+        """Give ``value`` to every place whose indices meet the condition."""
+        bounds = tuple(Bound(f"{s.name[0].lower()}{i}", s)
+                       for i, s in enumerate(self._variable.domain))
+        new = value(*bounds) if callable(value) else value
+        self._view.write(Where(self._variable, bounds, lift(condition(*bounds)), lift(new)))
+
+
+class View:
+    """What an action or property sees of the state: its variables as attributes."""
+
+    def __init__(self, machine: Machine, after: bool = False) -> None:
+        self.machine = machine
+        self.after = after
+        self.requirements: list[Requirement] = []
+        self.updates: list[Update] = []
+
+    @property
+    def rules(self) -> Any:
+        """The design's rules: what a variant replaces."""
+        return self.machine.design
+
+    def __getattr__(self, name: str) -> VariableView:
+        variable = self.machine.variables.get(name)
+        if variable is None:
+            raise NotationError(
+                f"no variable {name!r} in the parts {', '.join(p.name for p in self.machine.parts)}"
+            )
+        return VariableView(self, variable)
+
+    def has(self, part: str) -> bool:
+        """Whether the machine is composed with this part."""
+        return any(p.name == part for p in self.machine.parts)
+
+    def require(self, name: str, *conditions: Value) -> None:
+        """The action is possible only if all the conditions hold."""
+        self.requirements.append(Requirement(name, conjunction(conditions)))
+
+    def write(self, update: Update) -> None:
+        if update.variable.rigid:
+            raise NotationError(f"{update.variable.name} is a constant of the scope")
+        self.updates.append(update)
+
+    def possible(self, action: str, *fixed: Value) -> Term:
+        """Whether the action can happen now, with its first parameters fixed and some choice
+        of the others."""
+        traced = self.machine.actions[action]
+        given = dict(zip(traced.parameters, map(lift, fixed)))
+        free = traced.parameters[len(fixed):]
+
+        def guard(*chosen: Term) -> Term:
+            values = {**given, **dict(zip(free, chosen))}
+            return substitute(traced.guard, lambda t: values.get(t))  # type: ignore[call-overload]
+
+        return exists(*(p.sort for p in free), guard) if free else guard()
+
+
+ActionFunction = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class _Declared:
+    function: ActionFunction
+    label: str
+    external: bool
+
+
+@dataclass
+class Part:
+    """A piece of the machine with a file of its own: variables, actions, extensions."""
+
+    name: str
+    doc: str
+    variables: list[Variable] = field(default_factory=list)
+    actions: dict[str, _Declared] = field(default_factory=dict)
+    extensions: list[tuple[str, ActionFunction]] = field(default_factory=list)
+
+    def variable(self, name: str, domain: Sequence[Sort], sort: Sort, doc: str,
+                 initial: int = 0) -> None:
+        """Declare a state variable."""
+        self.variables.append(Variable(name, tuple(domain), sort, initial, doc=doc))
+
+    def ghost(self, name: str, domain: Sequence[Sort], sort: Sort, doc: str,
+              initial: int = 0) -> None:
+        """Declare a variable that records history for properties and that no guard reads."""
+        self.variables.append(Variable(name, tuple(domain), sort, initial, ghost=True, doc=doc))
+
+    def constant(self, name: str, domain: Sequence[Sort], sort: Sort, doc: str,
+                 initial: int = 0) -> None:
+        """Declare a constant that each scope sets, and that proofs leave open.
+
+        ``initial`` is its value where a scope does not set it, and, for a number, the least
+        value that a proof assumes of it.
+        """
+        self.variables.append(Variable(name, tuple(domain), sort, initial, rigid=True, doc=doc))
+
+    def action(self, label: str, external: bool = False) -> Callable[[ActionFunction],
+                                                                     ActionFunction]:
+        """Declare an action.  ``label`` says a step in words, with parameters in braces;
+        ``external`` ones are done to the engine, the others by it."""
+
+        def declare(function: ActionFunction) -> ActionFunction:
+            self.actions[function.__name__] = _Declared(function, label, external)
+            return function
+
+        return declare
+
+    def extend(self, action: str) -> Callable[[ActionFunction], ActionFunction]:
+        """Add requirements and changes to an action declared by another part."""
+
+        def declare(function: ActionFunction) -> ActionFunction:
+            self.extensions.append((action, function))
+            return function
+
+        return declare
+
+
+def _parameters(function: ActionFunction, skip: int = 1) -> tuple[Bound, ...]:
+    hints = get_type_hints(function, include_extras=True)
+    bounds = []
+    for name in list(inspect.signature(function).parameters)[skip:]:
+        hint = hints.get(name)
+        sort = next((a for a in get_args(hint)[1:] if isinstance(a, Sort)), None) \
+            if get_origin(hint) is Annotated else None
+        if sort is None:
+            raise NotationError(f"{function.__name__}: parameter {name} names no sort")
+        bounds.append(Bound(name, sort))
+    return tuple(bounds)
+
+
+class Machine:
+    """Parts composed under a design, traced into terms.
+
+    Raises `NotationError` if a part refers to what no part declares, a name is declared
+    twice, or a guard reads a ghost.
+    """
+
+    def __init__(self, parts: Sequence[Part], design: Any,
+                 overrides: Mapping[str, ActionFunction] | None = None) -> None:
+        self.parts = tuple(parts)
+        self.design = design
+        self.variables: dict[str, Variable] = {}
+        self.actions: dict[str, Action] = {}
+        for part in parts:
+            for variable in part.variables:
+                if variable.name in self.variables:
+                    raise NotationError(f"variable {variable.name!r} is declared twice")
+                self.variables[variable.name] = variable
+        overrides = dict(overrides or {})
+        for part in parts:
+            for name, declared in part.actions.items():
+                if name in self.actions:
+                    raise NotationError(f"action {name!r} is declared twice")
+                extended = [f for p in parts for a, f in p.extensions if a == name]
+                self.actions[name] = self._trace(
+                    name, declared, overrides.pop(name, declared.function), extended)
+        if overrides:
+            raise NotationError(f"no action {', '.join(sorted(overrides))} to override")
+
+    def _trace(self, name: str, declared: _Declared, function: ActionFunction,
+               extended: list[ActionFunction]) -> Action:
+        view = View(self)
+        parameters = _parameters(function)
+        function(view, *parameters)
+        for extension in extended:
+            extension(view, *parameters)
+        for requirement in view.requirements:
+            if mentions(requirement.term, lambda t: isinstance(t, Read) and t.variable.ghost):
+                raise NotationError(f"{name}: the guard {requirement.name!r} reads a ghost")
+        doc = inspect.getdoc(function) or inspect.getdoc(declared.function) or ""
+        return Action(name, doc, declared.label, parameters, tuple(view.requirements),
+                      tuple(view.updates), declared.external)
+
+    @property
+    def state(self) -> tuple[Variable, ...]:
+        """The variables that make up a state, in declaration order."""
+        return tuple(v for v in self.variables.values() if not v.rigid)
+
+    @property
+    def constants(self) -> tuple[Variable, ...]:
+        """The constants that a scope sets."""
+        return tuple(v for v in self.variables.values() if v.rigid)
+
+    @property
+    def sorts(self) -> tuple[Sort, ...]:
+        """Every sort that indexes a variable, bounds a number, or ranges over a parameter."""
+        seen: dict[str, Sort] = {}
+        for variable in self.variables.values():
+            for sort in (*variable.domain, variable.sort):
+                seen.setdefault(sort.name, sort)
+        for action in self.actions.values():
+            for parameter in action.parameters:
+                seen.setdefault(parameter.sort.name, parameter.sort)
+        return tuple(seen.values())
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A named statement over one state (`invariant`) or over a step (`step`), as a term."""
+
+    name: str
+    parameters: tuple[Bound, ...]
+    term: Term
+
+
+def invariant(machine: Machine, name: str, function: Callable[..., Value]) -> Predicate:
+    """Trace ``function(s, ...)`` over one state."""
+    parameters = _parameters(function)
+    return Predicate(name, parameters, lift(function(View(machine), *parameters)))
+
+
+def step(machine: Machine, name: str, function: Callable[..., Value], action: str) -> Predicate:
+    """Trace ``function(s, t, action, ...)``: ``s`` the state before, ``t`` the state after."""
+    parameters = _parameters(function, skip=3)
+    term = function(View(machine), View(machine, after=True), action, *parameters)
+    return Predicate(name, parameters, lift(term))
+
+
+__all__ = [
+    "Action", "Assign", "Machine", "Part", "Predicate", "Requirement", "Update", "VariableView",
+    "View", "Where", "invariant", "not_", "replace", "step",
+]

@@ -1,0 +1,125 @@
+"""Scopes: named choices of parts and sizes, small enough to search exhaustively.
+
+A scope says which parts the machine is composed of, how many requests, groups and
+chunks there are, how far numbers count, and the constants.  A step that would count
+further than the scope is *cut*: not taken, and reported as cut, never as a violation.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from . import drafts, hits, requests, store
+from .keys import blocks, keys
+from .machine import ActionFunction, Machine, Part
+from .rules import REFERENCE, Design
+from .terms import Plain, Sort, Variable
+
+CORE = (requests.part, keys, blocks, store.part)
+ALL_PARTS = (*CORE, hits.part, drafts.part)
+
+
+class UnknownName(Exception):
+    """A name that does not exist; the message names the nearest ones."""
+
+
+def nearest(kind: str, name: str, known: Iterable[str]) -> UnknownName:
+    """The error for an unknown ``name``, with what was probably meant."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(names)}"
+    return UnknownName(f"no {kind} {name!r}; {hint}")
+
+
+class ImpossibleConfig(Exception):
+    """Sizes no engine could have."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Parts, sizes by sort name, constants by name (one value an index, group by group)."""
+
+    name: str
+    doc: str
+    parts: tuple[Part, ...]
+    sizes: Mapping[str, int]
+    constants: Mapping[str, tuple[Plain, ...]]
+
+    def __post_init__(self) -> None:
+        for name, values in self.constants.items():
+            if name.endswith("_per_chunk") and min(values) < 1:
+                raise ImpossibleConfig(f"scope {self.name}: {name} is {min(values)}, must be >= 1")
+
+    def machine(self, design: Design = REFERENCE,
+                overrides: Mapping[str, ActionFunction] | None = None) -> Machine:
+        """The scope's machine under a design."""
+        return Machine(self.parts, design, overrides)
+
+    def size(self, sort: Sort) -> int:
+        """How many members the sort has here; numbers count from 0 to one less."""
+        if sort.is_bool:
+            return 2
+        if sort.names:
+            return len(sort.names)
+        return self.sizes[sort.name]
+
+    def constant(self, variable: Variable, index: tuple[int, ...]) -> Plain:
+        """The constant's value here; outside its domain, its default."""
+        values = self.constants.get(variable.name)
+        if values is None or not 0 <= index[0] < len(values):
+            return bool(variable.initial) if variable.sort.is_bool else variable.initial
+        return values[index[0]]
+
+
+def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
+           accepted: int = 0) -> dict[str, int]:
+    """Sizes with every number counted up to the value given."""
+    return {
+        "Request": requests, "Group": groups, "Tokens": tokens + 1, "Chunk": chunks,
+        "Chunks": chunks + 1, "Blocks": blocks + 1, "Accepted": accepted + 1,
+    }
+
+
+SCOPES: dict[str, Scope] = {
+    scope.name: scope
+    for scope in (
+        Scope(
+            "seed",
+            "one request, one group, two chunks of two tokens: the case of vLLM PR #52923",
+            CORE,
+            _sizes(requests=1, groups=1, tokens=5, chunks=2, blocks=2),
+            {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "draft",
+            "a draft group: the volatile tail, rejected drafts, prefill to decoding",
+            (*CORE, drafts.part),
+            _sizes(requests=1, groups=1, tokens=7, chunks=3, blocks=3, accepted=1),
+            {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,), "draft": (True,)},
+        ),
+        Scope(
+            "groups",
+            "a full and a draft group with different chunk sizes, chunks of two blocks, hits",
+            (*CORE, hits.part, drafts.part),
+            _sizes(requests=1, groups=2, tokens=4, chunks=2, blocks=2),
+            {"tokens_per_chunk": (4, 2), "blocks_per_chunk": (2, 2), "draft": (False, True)},
+        ),
+        Scope(
+            "pair",
+            "two requests that share a host pool: reset and refusal between them",
+            CORE,
+            _sizes(requests=2, groups=1, tokens=3, chunks=1, blocks=1),
+            {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,)},
+        ),
+    )
+}
+
+
+def scope(name: str) -> Scope:
+    """The scope of this name; raises `UnknownName`."""
+    try:
+        return SCOPES[name]
+    except KeyError:
+        raise nearest("scope", name, SCOPES) from None

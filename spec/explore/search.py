@@ -1,0 +1,213 @@
+"""Breadth-first search of a scope: every reachable state, the shortest run to a violation.
+
+The search is the same for every reading; a `Backend` gives the successors of a
+packed state and the value of predicates.  The order is fixed, so two searches of one
+scope give the same counts and the same counterexample.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvoracle.model.machine import Machine, Predicate, invariant
+from kvoracle.model.scopes import Scope
+
+from ..properties import EVERYTHING, Property
+from .layout import Layout
+
+Successor = tuple[str, tuple[int, ...], bytes]
+"""An action's name, the values of its parameters, the state after it."""
+
+
+class Backend(Protocol):
+    """A reading of a machine in a scope, over packed states."""
+
+    name: str
+    initial: bytes
+    layout: Layout
+
+    def successors(self, state: bytes) -> tuple[list[Successor], int]: ...
+
+    def holds(self, predicate: Predicate, before: bytes, after: bytes | None = None) -> bool: ...
+
+    def happens(self, predicate: Predicate, state: bytes) -> bool: ...
+
+
+@dataclass(frozen=True)
+class MachineStep:
+    """One step of a run of the machine."""
+
+    action: str
+    values: dict[str, int]
+    state: bytes
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A property broken at the end of a shortest run."""
+
+    property: str
+    also: tuple[str, ...]
+    run: tuple[MachineStep, ...]
+
+
+@dataclass
+class Exploration:
+    """What a search saw.  Counts do not depend on the backend."""
+
+    scope: str
+    variant: str | None
+    backend: str
+    distinct: int = 0
+    generated: int = 0
+    cut: int = 0
+    depth: int = 0
+    seconds: float = 0.0
+    complete: bool = False
+    evaluated: dict[str, int] = field(default_factory=dict)
+    witnesses: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    violation: Violation | None = None
+
+    @property
+    def unseen_witnesses(self) -> dict[str, list[str]]:
+        """By property, the situations it speaks of that no run of the scope reached."""
+        missing = {
+            p: [w for w, depth in seen.items() if depth is None]
+            for p, seen in self.witnesses.items()
+        }
+        return {p: ws for p, ws in missing.items() if ws}
+
+
+Progress = Callable[[Exploration, int], None]
+PROGRESS_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _StepCheck:
+    name: str
+    by_action: dict[str, Predicate]
+
+
+def _instances(predicate: Predicate, scope: Scope) -> int:
+    count = 1
+    for parameter in predicate.parameters:
+        count *= scope.size(parameter.sort)
+    return count
+
+
+def explore(
+    backend: Backend,
+    machine: Machine,
+    scope: Scope,
+    *,
+    variant: str | None = None,
+    properties: Iterable[Property] | None = None,
+    max_states: int | None = None,
+    stop: bool = True,
+    progress: Progress | None = None,
+) -> Exploration:
+    """Search ``scope`` breadth first and check the properties in every state and step.
+
+    Stops at the first state or step that breaks one (``stop``), or after ``max_states``
+    distinct states; `Exploration.complete` says whether everything was seen.
+    ``progress`` is called about once a second with the counts and the frontier's size.
+    """
+    chosen = [p for p in (properties or EVERYTHING.values()) if p.applies(machine)]
+    over_states = [(p.name, p.over_states(machine)) for p in chosen if not p.is_step]
+    over_steps = [
+        _StepCheck(p.name, {a: p.over_steps(machine, a) for a in machine.actions})
+        for p in chosen if p.is_step
+    ]
+    pending = {
+        (p.name, w.name): invariant(machine, w.name, w.function)
+        for p in chosen for w in p.witnesses
+        if set(w.parts) <= {part.name for part in machine.parts}
+    }
+    result = Exploration(scope.name, variant, backend.name)
+    result.evaluated = {p.name: 0 for p in chosen}
+    for name, witness in pending:
+        result.witnesses.setdefault(name, {})[witness] = None
+    weights = {name: _instances(pred, scope) for name, pred in over_states}
+    started = last = time.perf_counter()
+    parents: dict[bytes, tuple[bytes, str, tuple[int, ...]] | None] = {backend.initial: None}
+
+    def visit(state: bytes) -> tuple[str, ...]:
+        for key in [k for k, predicate in pending.items() if backend.happens(predicate, state)]:
+            result.witnesses[key[0]][key[1]] = result.depth
+            del pending[key]
+        broken = []
+        for name, predicate in over_states:
+            result.evaluated[name] += weights[name]
+            if not backend.holds(predicate, state):
+                broken.append(name)
+        return tuple(broken)
+
+    def finish(broken: Sequence[str], last_step: Successor | None, before: bytes) -> Exploration:
+        result.distinct, result.seconds = len(parents), time.perf_counter() - started
+        if broken:
+            order = [n for n in EVERYTHING if n in broken]
+            run = _run_to(machine, parents, before)
+            if last_step is not None:
+                run += (_step(machine, *last_step),)
+            result.violation = Violation(order[0], tuple(order[1:]), run)
+        return result
+
+    broken = visit(backend.initial)
+    if broken and stop:
+        return finish(broken, None, backend.initial)
+    frontier = [backend.initial]
+    while frontier:
+        result.depth += 1
+        following: list[bytes] = []
+        for state in frontier:
+            successors, cut = backend.successors(state)
+            result.generated += len(successors)
+            result.cut += cut
+            for successor in successors:
+                action, values, after = successor
+                new = after not in parents
+                broken = ()
+                if new:
+                    parents[after] = (state, action, values)
+                    broken = visit(after)
+                for check in over_steps:
+                    predicate = check.by_action[action]
+                    result.evaluated[check.name] += _instances(predicate, scope)
+                    if not backend.holds(predicate, state, after):
+                        broken += (check.name,)
+                if broken and stop:
+                    return finish(broken, successor, state)
+                if new:
+                    following.append(after)
+            if max_states is not None and len(parents) >= max_states:
+                return finish((), None, state)
+            now = time.perf_counter()
+            if progress is not None and now - last >= PROGRESS_SECONDS:
+                last = now
+                result.distinct, result.seconds = len(parents), now - started
+                progress(result, len(following))
+        frontier = following
+    result.depth -= 1
+    result.complete = True
+    return finish((), None, backend.initial)
+
+
+def _step(machine: Machine, action: str, values: tuple[int, ...], state: bytes) -> MachineStep:
+    names = (p.name for p in machine.actions[action].parameters)
+    return MachineStep(action, dict(zip(names, values)), state)
+
+
+def _run_to(machine: Machine,
+            parents: dict[bytes, tuple[bytes, str, tuple[int, ...]] | None],
+            state: bytes) -> tuple[MachineStep, ...]:
+    run: list[MachineStep] = []
+    while True:
+        parent = parents[state]
+        if parent is None:
+            return tuple(reversed(run))
+        before, action, values = parent
+        run.append(_step(machine, action, values, state))
+        state = before

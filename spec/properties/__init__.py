@@ -1,0 +1,24 @@
+"""The catalogue of properties: what every engine that offloads KV cache must keep."""
+
+from __future__ import annotations
+
+from kvoracle.model.scopes import nearest
+
+from .property import Property, Witness
+from .storing import LEMMAS, STORING
+
+PROPERTIES: dict[str, Property] = {p.name: p for p in STORING}
+"""The promises, in the order in which reports list them."""
+
+EVERYTHING: dict[str, Property] = {p.name: p for p in (*STORING, *LEMMAS)}
+"""The promises and the strengthening invariants that carry their proofs."""
+
+
+def named(name: str) -> Property:
+    """The property of this name; raises `UnknownName`."""
+    if name not in EVERYTHING:
+        raise nearest("property", name, EVERYTHING)
+    return EVERYTHING[name]
+
+
+__all__ = ["EVERYTHING", "PROPERTIES", "Property", "Witness", "named"]

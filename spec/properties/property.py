@@ -1,0 +1,52 @@
+"""What a property is: a named statement with its reasons, its source and its witnesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvoracle.model.machine import Machine, Predicate, invariant, step
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A situation that a property is about, to be seen at least once: else it holds vacuously."""
+
+    name: str
+    function: Callable[..., Any]
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Property:
+    """A safety property over one state, or (``is_step``) over a state and the next.
+
+    ``function`` takes a state view (for a step: two views and the action's name) and
+    parameters annotated with sorts.  ``lemma`` marks a strengthening invariant: part of the
+    design's explanation, proved and searched like the others, but no user-facing promise.
+    ``parts`` names parts of the machine without which the property says nothing.
+    """
+
+    name: str
+    statement: str
+    why: str
+    source: str
+    function: Callable[..., Any]
+    is_step: bool = False
+    lemma: bool = False
+    witnesses: tuple[Witness, ...] = ()
+    bugs: tuple[str, ...] = ()
+    parts: tuple[str, ...] = field(default=())
+
+    def applies(self, machine: Machine) -> bool:
+        """Whether the machine has the parts that the property speaks of."""
+        return set(self.parts) <= {p.name for p in machine.parts}
+
+    def over_states(self, machine: Machine) -> Predicate:
+        """The property as a predicate over one state."""
+        return invariant(machine, self.name, self.function)
+
+    def over_steps(self, machine: Machine, action: str) -> Predicate:
+        """The property as a predicate over a step by ``action``."""
+        return step(machine, self.name, self.function, action)
