@@ -14,9 +14,10 @@
     retire()                                         once
 
 A finished request gives its blocks back at once.  What it still has to store
-is planned in later steps for as long as its blocks have not been given to
-another request; the step in which they are given away is the last chance, and
-such a job is fenced: it must have run before that step's kernels write.
+(its last keys may be late) is planned in later steps, until the first block it
+needs for that is given to another request.  That step is the last chance: what
+it plans is fenced, so that it runs before the step's kernels write, and then
+the request is given up.
 No torch here.
 """
 
@@ -57,15 +58,16 @@ class Job:
 class StoreOffer:
     """What was offered to the pool for one request, and what came of it.
 
-    ``refused``: the pool took nothing and nothing moved; the same chunks come
-    again.  ``job`` is ``None`` then, and also when all chunks were present.
+    The pool took ``chunks``; those whose key is in ``present`` it held already, the
+    others are stored by ``job`` (``None`` if there are none).  It had no room for the
+    ``refused`` ones: their cursors stay, so they are offered again.
     """
 
     request: str
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[Chunk, ...] = ()
     present: frozenset[bytes] = frozenset()
     job: Job | None = None
-    refused: bool = False
+    refused: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,9 @@ class Offloader:
         self._jobs_of: dict[str, dict[int, None]] = {}
         self._users: dict[int, dict[int, None]] = {}  # block id -> jobs in flight on it
         self._finished: dict[str, None] = {}
-        # Blocks of finished requests that are not stored yet: id -> (request, group, place).
+        # Blocks that finished requests may still store from: id -> (request, group, chunk).
         self._residue: dict[int, tuple[str, int, int]] = {}
+        self._given_up: dict[str, None] = {}
         # This step's news, consumed by plan_stores and take_fences.
         self._scheduled: dict[str, None] = {}
         self._allocated: dict[int, None] = {}
@@ -154,8 +157,9 @@ class Offloader:
         self._scheduled.pop(request, None)
         per_chunk = self.config.blocks_per_chunk
         for group, state in enumerate(self.planner[request].groups):
-            for place in range(state.cursor * per_chunk, len(state.blocks)):
-                self._residue[state.blocks[place]] = (request, group, place)
+            for index in range(state.cursor, self.planner.storable_at_most(request, group)):
+                for block in state.blocks[index * per_chunk : (index + 1) * per_chunk]:
+                    self._residue[block] = (request, group, index)
 
     def abort(self, request: str, computed: int = 0) -> None:
         """The client went away, in whatever state; also before the request ever ran.
@@ -180,9 +184,7 @@ class Offloader:
         self._residue.clear()
         self.pool.reset()
         self.planner.reset()
-        for request in self._finished:
-            for group in range(len(self.config.groups)):
-                self.planner.lose_block(request, group, 0)
+        self._given_up.update(self._finished)
 
     # --- loads ----------------------------------------------------------------
 
@@ -273,7 +275,7 @@ class Offloader:
             return None
         grant = self.pool.prepare_store([chunk.key for chunk in chunks])
         if grant is None:
-            return StoreOffer(request, tuple(chunks), refused=True)
+            return StoreOffer(request, refused=tuple(chunks))
         taken = chunks[: grant.taken]
         self.planner.taken(request, taken)
         slots = dict(grant.slots)
@@ -284,7 +286,7 @@ class Offloader:
                 moves.append(ChunkMove(chunk.group, chunk.index, chunk.key, slot, chunk.blocks))
         job = self._start(request, True, tuple(moves)) if moves else None
         present = frozenset(c.key for c in taken if c.key not in grant.slots)
-        return StoreOffer(request, tuple(taken), present, job)
+        return StoreOffer(request, tuple(taken), present, job, tuple(chunks[grant.taken :]))
 
     def _start(self, request: str, store: bool, moves: tuple[ChunkMove, ...]) -> Job:
         job = Job(self._next_job, request, store, moves)
@@ -308,25 +310,15 @@ class Offloader:
                 job = self._jobs[job_id]
                 if job_id < self._first_job_of_step or job.request in self._finished:
                     self._to_fence[job_id] = None
-            if block in self._residue:
-                self._lose(*self._residue[block])
+            request, group, index = self._residue.pop(block, ("", 0, 0))
+            if request and index >= self.planner[request].groups[group].cursor:
+                self._given_up[request] = None
         fences = list(self._to_fence)
         self._to_fence.clear()
         self._allocated.clear()
         self._scheduled.clear()
         self._first_job_of_step = self._next_job
         return fences
-
-    def _lose(self, request: str, group: int, place: int) -> None:
-        """The block at ``place`` of a finished request was given to another one."""
-        state = self.planner[request].groups[group]
-        # A block behind the cursor is stored or fenced: the blocks after it are still good.
-        if place < state.cursor * self.config.blocks_per_chunk:
-            del self._residue[state.blocks[place]]
-            return
-        for block in state.blocks[place:]:
-            self._residue.pop(block, None)
-        self.planner.lose_block(request, group, place)
 
     def complete(self, job_id: int, ok: bool = True) -> None:
         """The worker finished the job.  A report from before a reset is ignored.
@@ -354,20 +346,23 @@ class Offloader:
             self.pool.unpin(keys)
 
     def retire(self) -> list[str]:
-        """Forget, and name, the finished requests with nothing left to store or in flight."""
+        """Forget, and name, the finished requests that nothing more will be planned for.
+
+        Jobs of theirs that are in flight complete all the same.
+        """
         gone = [
             request
             for request in self._finished
-            if not self._jobs_of[request] and self.planner.exhausted(request)
+            if request in self._given_up or self.planner.exhausted(request)
         ]
+        if gone:
+            names = set(gone)
+            self._residue = {b: owner for b, owner in self._residue.items() if owner[0] not in names}
         for request in gone:
-            for state in self.planner[request].groups:
-                for block in state.blocks:
-                    if self._residue.get(block, ("",))[0] == request:
-                        del self._residue[block]
             self.planner.forget(request)
             del self._finished[request]
             del self._jobs_of[request]
+        self._given_up.clear()
         return gone
 
     # --- questions --------------------------------------------------------------

@@ -107,10 +107,6 @@ class StorePlanner:
         request.finished = True
         request.computed = computed
 
-    def lose_block(self, name: str, group: int, index: int) -> None:
-        """The block at ``index`` now belongs to another request: it and all after it are gone."""
-        del self[name].groups[group].blocks[index:]
-
     def forget(self, name: str) -> None:
         """Stop tracking the request."""
         self[name]
@@ -189,19 +185,25 @@ class StorePlanner:
             request.groups[chunk.group].cursor = chunk.index + 1
 
     def loaded(self, name: str, tokens: int) -> None:
-        """The first ``tokens`` tokens come from the host: go on storing behind them.
+        """The first ``tokens`` tokens come from the host: go on behind the last chunk loaded.
 
         The one place besides :meth:`reset` where a cursor may move back: after a
         preemption the host may hold less than was once stored, and what is
-        computed again can be offered again.
+        computed again can be offered again.  A chunk loaded in part is on the
+        host whole.
         """
         for group, state in enumerate(self[name].groups):
-            state.cursor = tokens // self.config.tokens_per_chunk(group)
+            state.cursor = -(-tokens // self.config.tokens_per_chunk(group))
+
+    def storable_at_most(self, name: str, group: int) -> int:
+        """What would be storable if every key were known."""
+        request = self[name]
+        return min(self.computed_chunks(request, group), self.allocated_chunks(request, group))
 
     def exhausted(self, name: str) -> bool:
         """Whether a finished request has nothing left that a late key could make storable."""
         request = self[name]
         return request.finished and all(
-            min(self.computed_chunks(request, g), self.allocated_chunks(request, g)) <= state.cursor
+            self.storable_at_most(name, g) <= state.cursor
             for g, state in enumerate(request.groups)
         )

@@ -1,0 +1,799 @@
+"""How does a serving engine behave around an offload planner, with no model and no GPU?
+
+A small deterministic scheduler in the manner of vLLM's: a token budget per
+step, chunked prefill, paged GPU blocks shared by all groups, the newest request
+preempted when blocks run out, first come first served, optional draft tokens.
+It knows nothing of the planner attached to it but :class:`Planner`, the calls a
+connector gets, and nothing of the memory but :class:`Memory`, so the same
+stimuli drive ``impl`` on torch tensors and the formal machine on plain lists.
+
+Content.  Simulated kernels write a *tag* for each position: a hash of the
+tokens up to it, in a draft group of one token more (an EAGLE/MTP drafter
+computes its KV at a position from the next token as well).  A copy moves tags
+at the moment it runs, as late as it may.  What was stored, loaded or is read is
+compared with the request's own tags, so a mistake shows wherever it was made.
+The last position of a draft group's chunk is never compared: it depends on a
+token that the chunk's key does not cover, and a stale one there lowers the
+acceptance of drafts, not the truth of output.
+
+One step: admit and allocate, tell the planner, let it plan, then run the jobs
+it fenced, the loads, the kernels, the transfers that complete in this step, and
+sample.  A store planned in a step is in flight from then on and completes in a
+later one, or earlier if fenced.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from kvoracle.oracle.events import (
+    Abort,
+    AnyObservation,
+    AnyStimulus,
+    Arrive,
+    Arrived,
+    BadBytes,
+    BlocksKnown,
+    Checked,
+    Chunks,
+    Computed,
+    Config,
+    Cursor,
+    Died,
+    Drain,
+    Finished,
+    Hello,
+    Keys,
+    KeysKnown,
+    Loaded,
+    NotAtRest,
+    Planned,
+    Preempted,
+    Refuse,
+    Refused,
+    Rejected,
+    Reset,
+    Retired,
+    Started,
+    Step,
+    Stored,
+    TokensKnown,
+    WasReset,
+)
+
+UNWRITTEN = 0
+"""The tag of memory that no kernel wrote."""
+
+MODULUS = (1 << 61) - 1
+MULTIPLIER = 0x1D8AF066F0B2C3E5 % MODULUS
+
+
+class BadStimulus(ValueError):
+    """The stimulus makes no sense for this configuration; the engine is not to blame."""
+
+
+class Move(NamedTuple):
+    """One chunk of a job: ``blocks[i]`` pairs with place ``offset + i`` of host ``slot``."""
+
+    g: int
+    chunk: int
+    slot: int
+    blocks: tuple[int, ...]
+    offset: int = 0
+
+
+class Job(NamedTuple):
+    """One transfer of several chunks."""
+
+    id: int
+    moves: tuple[Move, ...]
+
+
+class Offer(NamedTuple):
+    """What was offered to the host pool: what it took, and what it had no room for.
+
+    ``taken`` with no ``job``: all of it was declined, being present.
+    """
+
+    taken: tuple[Chunks, ...] = ()
+    job: Job | None = None
+    refused: tuple[Chunks, ...] = ()
+
+
+class Known(NamedTuple):
+    """What a planner knows of a request in one group."""
+
+    keys: int
+    blocks: int
+    cursor: int
+
+
+class Planner(Protocol):
+    """The calls an offload connector gets from the scheduler.
+
+    Within a step they come in this order: ``preempt``, ``lookup``, ``load``, ``keys`` and
+    ``blocks`` as requests are scheduled; ``plan`` once for each scheduled request and then
+    for each that ended and is not retired; ``fence``; ``retire``; ``done`` for each
+    transfer that completed; ``tokens`` and ``finish`` from sampling.  The others come
+    between steps.
+    """
+
+    def arrive(self, r: str, prompt: int) -> None:
+        """Request ``r`` of ``prompt`` tokens waits."""
+        ...
+
+    def keys(self, r: str, g: int, new: Sequence[bytes]) -> None:
+        """Further keys, in chunk order."""
+        ...
+
+    def blocks(self, r: str, g: int, new: Sequence[int]) -> None:
+        """Further blocks, in order of position."""
+        ...
+
+    def tokens(self, r: str, n: int) -> None:
+        """``n`` tokens are known, prompt and accepted output."""
+        ...
+
+    def known(self, r: str, g: int) -> Known:
+        """What is known of a tracked request, for the observations."""
+        ...
+
+    def lookup(self, r: str) -> int:
+        """How many leading tokens of a waiting request may be loaded, at most all but one."""
+        ...
+
+    def load(self, r: str, upto: int) -> Job:
+        """Load the first ``upto`` tokens into the request's blocks, which are known by now.
+        The transfer runs before this step's kernels."""
+        ...
+
+    def plan(self, r: str, computed: int) -> Offer | None:
+        """Offer to the pool what is storable of ``r``, now that KV of ``computed`` known
+        tokens is or will be written in this step; ``None`` if that is nothing."""
+        ...
+
+    def fence(self) -> Sequence[int]:
+        """Jobs that must run before this step's loads and kernels write."""
+        ...
+
+    def retire(self) -> Sequence[str]:
+        """Requests forgotten just now."""
+        ...
+
+    def done(self, job: int) -> None:
+        """The transfer is complete on every worker."""
+        ...
+
+    def preempt(self, r: str) -> None:
+        """``r`` lost its blocks and waits again."""
+        ...
+
+    def finish(self, r: str, computed: int, aborted: bool) -> None:
+        """``r`` ended; KV of its first ``computed`` tokens was written while it ran.
+        Its blocks are free from now on."""
+        ...
+
+    def refuse(self, n: int) -> None:
+        """The host pool is to refuse the next ``n`` store requests."""
+        ...
+
+    def reset(self) -> None:
+        """Empty the host pool."""
+        ...
+
+    def held(self) -> str:
+        """What is held that should not be when nothing runs, in words; empty if nothing."""
+        ...
+
+
+class Memory(Protocol):
+    """GPU blocks and host slots, by tags.  An address is ``block * tokens_per_block + offset``."""
+
+    def write(self, g: int, at: list[int], tags: list[int]) -> None:
+        """A kernel writes group ``g``."""
+        ...
+
+    def read(self, g: int, at: list[int]) -> list[int]:
+        """What a kernel would read."""
+        ...
+
+    def host(self, g: int, slot: int) -> list[int]:
+        """The chunk of group ``g`` in a host slot."""
+        ...
+
+    def store(self, job: Job) -> None:
+        """Copy GPU blocks to host slots, now."""
+        ...
+
+    def load(self, job: Job) -> None:
+        """Copy host slots to GPU blocks, now."""
+        ...
+
+
+class ListMemory:
+    """:class:`Memory` in plain Python: exact, and quick for small sizes."""
+
+    def __init__(self, config: Config) -> None:
+        self._sizes = [group.tokens_per_block for group in config.groups]
+        # Groups share the blocks, as in vLLM: reuse by another group overwrites.
+        width = max(self._sizes)
+        self._gpu = [[UNWRITTEN] * width for _ in range(config.gpu_blocks + 1)]
+        places = config.blocks_per_chunk
+        self._host = [
+            [[UNWRITTEN] * width for _ in range(places)] for _ in range(config.host_chunks)
+        ]
+
+    def write(self, g: int, at: list[int], tags: list[int]) -> None:
+        size = self._sizes[g]
+        for address, tag in zip(at, tags):
+            self._gpu[address // size][address % size] = tag
+
+    def read(self, g: int, at: list[int]) -> list[int]:
+        size = self._sizes[g]
+        return [self._gpu[address // size][address % size] for address in at]
+
+    def host(self, g: int, slot: int) -> list[int]:
+        return [tag for place in self._host[slot] for tag in place[: self._sizes[g]]]
+
+    def store(self, job: Job) -> None:
+        for move in job.moves:
+            for i, block in enumerate(move.blocks):
+                self._host[move.slot][move.offset + i] = list(self._gpu[block])
+
+    def load(self, job: Job) -> None:
+        for move in job.moves:
+            for i, block in enumerate(move.blocks):
+                self._gpu[block] = list(self._host[move.slot][move.offset + i])
+
+
+@dataclass
+class _Request:
+    name: str
+    prompt: int
+    output: int
+    tokens: list[int]
+    tags: list[int]  # tags[i] names tokens[: i + 1]
+    groups: int
+    computed: int = 0
+    scheduled: int = 0  # tokens with work in this step, drafts included
+    drafts: int = 0
+    key_limit: int | None = None
+    ended: bool = False
+    blocks: list[list[int]] = field(default_factory=list)
+    addresses: list[list[int]] = field(default_factory=list)  # of each position, per group
+    keys: list[int] = field(default_factory=list)  # how many the planner was told
+    reported: list[list[int]] = field(default_factory=list)  # keys, blocks, cursor
+
+    def __post_init__(self) -> None:
+        self.drop_blocks()
+        self.keys = [0] * self.groups
+        self.reported = [[0, 0, 0] for _ in range(self.groups)]
+
+    def drop_blocks(self) -> None:
+        self.blocks = [[] for _ in range(self.groups)]
+        self.addresses = [[] for _ in range(self.groups)]
+        self.computed = self.scheduled = self.drafts = 0
+
+    @property
+    def after(self) -> int:
+        """Tokens whose KV is written after this step: a draft not accepted does not count."""
+        return min(self.computed + self.scheduled, len(self.tokens))
+
+
+@dataclass
+class _Flight:
+    """A store in flight: whose chunks, and whether a reset made its report void."""
+
+    job: Job
+    r: _Request
+    stale: bool = False
+
+
+def stream_token(stream: int, i: int) -> int:
+    """Token ``i`` of a numbered stream (``docs/protocol.md``)."""
+    return 3 + (stream * 7919 + i * 104729) % 491
+
+
+def sampled_token(r: str, i: int) -> int:
+    """The token that request ``r`` samples at position ``i`` (``docs/protocol.md``)."""
+    return 3 + (crc32(r.encode()) * 31 + i * 7) % 491
+
+
+class Simulator:
+    """One run: a scheduler, a planner and a memory.  Observations collect in ``seen``."""
+
+    def __init__(self, config: Config, planner: Planner, memory: Memory) -> None:
+        if config.gpu_prefix_caching:
+            raise BadStimulus("this engine has no GPU prefix cache: set gpu_prefix_caching=false")
+        self.config = config
+        self.planner = planner
+        self.memory = memory
+        self.seen: list[AnyObservation] = []
+        self._groups = range(len(config.groups))
+        self._requests: dict[str, _Request] = {}
+        self._waiting: deque[_Request] = deque()
+        self._running: list[_Request] = []
+        self._ended: dict[str, _Request] = {}  # not retired yet
+        # Freed blocks are reused last freed first, the order that meets a missing fence soonest.
+        self._free = list(range(config.gpu_blocks, 0, -1))
+        self._flights: dict[int, _Flight] = {}
+        self._loads: list[tuple[_Request, Job, int]] = []
+        self._compared_stored = self._compared_read = 0
+        self._names: dict[int, str] = {UNWRITTEN: "nothing"}
+
+    # --- stimuli -----------------------------------------------------------------
+
+    def handle(self, stimulus: AnyStimulus) -> None:
+        """Do one thing.  Names that are unknown or gone by now are ignored: a shorter run
+        of the same events must still make sense."""
+        if isinstance(stimulus, Arrive):
+            self._arrive(stimulus)
+        elif isinstance(stimulus, Keys):
+            request = self._requests.get(stimulus.r)
+            if request is not None:
+                request.key_limit = stimulus.upto
+        elif isinstance(stimulus, Step):
+            for i in range(stimulus.n):
+                stop = stimulus.stop if i == stimulus.n - 1 else ()
+                self._step(stimulus.done, stimulus.newest, stimulus.accept, stop)
+        elif isinstance(stimulus, Abort):
+            request = self._requests.get(stimulus.r)
+            if request is not None and not request.ended:
+                self._end(request, aborted=True)
+        elif isinstance(stimulus, Refuse):
+            self.planner.refuse(stimulus.n)
+        elif isinstance(stimulus, Reset):
+            self._reset()
+        else:
+            self._drain(stimulus)
+
+    def _arrive(self, stimulus: Arrive) -> None:
+        if stimulus.r in self._requests:
+            raise BadStimulus(f"request {stimulus.r!r} arrived before")
+        tokens: list[int] = []
+        for source, length in stimulus.prompt:
+            if isinstance(source, int):
+                tokens += [stream_token(source, i) for i in range(length)]
+            else:
+                other = self._requests.get(source)
+                tokens += other.tokens[:length] if other is not None else []
+        if not tokens:
+            raise BadStimulus(f"the prompt of request {stimulus.r!r} is empty")
+        longest = len(tokens) + stimulus.output + self.config.draft_tokens
+        need = sum(-(-longest // group.tokens_per_block) for group in self.config.groups)
+        if need > self.config.gpu_blocks:
+            raise BadStimulus(
+                f"request {stimulus.r!r} may need {need} blocks, "
+                f"the GPU has {self.config.gpu_blocks}"
+            )
+        request = _Request(
+            stimulus.r, len(tokens), stimulus.output, [], [], len(self.config.groups)
+        )
+        self._extend(request, tokens)
+        self._requests[stimulus.r] = request
+        self._waiting.append(request)
+        self.planner.arrive(stimulus.r, len(tokens))
+        self.seen.append(Arrived(stimulus.r, len(tokens)))
+
+    def _reset(self) -> None:
+        for flight in self._flights.values():
+            flight.stale = True
+        self.planner.reset()
+        self.seen.append(WasReset())
+        for request in self._requests.values():
+            if not request.ended or request.name in self._ended:
+                self._report_cursor(request)
+        self._retire()
+
+    def _drain(self, stimulus: Drain) -> None:
+        for request in self._requests.values():
+            request.key_limit = None
+        for _ in range(stimulus.limit):
+            if not self._held():
+                break
+            self._step(None, False, 0, ())
+        self.seen.append(Checked(self._compared_stored, self._compared_read))
+        held = self._held()
+        if not held:
+            lost = self.config.gpu_blocks - len(self._free)
+            held = f"{lost} GPU blocks without an owner" if lost else self.planner.held()
+        if held:
+            self.seen.append(NotAtRest(held))
+
+    def _held(self) -> str:
+        held = [f"{r.name}: waiting" for r in self._waiting]
+        held += [f"{r.name}: running" for r in self._running]
+        held += [f"{name}: ended, tracked" for name in self._ended]
+        held += [f"job {job}: in flight" for job in self._flights]
+        return "; ".join(held)
+
+    # --- one step ------------------------------------------------------------------
+
+    def _step(self, done: int | None, newest: bool, accept: int, stop: Sequence[str]) -> None:
+        before = list(self._flights)
+        scheduled = self._schedule()
+        self._tell_keys()
+        for request in [*self._waiting, *self._running, *self._ended.values()]:
+            self._report_known(request)
+        for request in scheduled:
+            self.seen.append(Computed(request.name, request.after))
+        for request in scheduled:
+            self._plan(request, request.after)
+        for request in list(self._ended.values()):
+            self._plan(request, request.computed)
+        fences = self.planner.fence()
+        self._retire()
+
+        complete = [job for job in fences if job in self._flights]
+        for job in complete:
+            self.memory.store(self._flights[job].job)
+        for request, load, upto in self._loads:
+            self.memory.load(load)
+            self._check_load(request, load, upto)
+            self.planner.done(load.id)
+        self._loads.clear()
+        for request in scheduled:
+            self._check_read(request)
+        for request in scheduled:
+            self._kernel(request, min(accept, request.drafts))
+        left = [job for job in before if job not in complete]
+        count = len(left) if done is None else done
+        for job in (left[::-1] if newest else left)[:count]:
+            self.memory.store(self._flights[job].job)
+            complete.append(job)
+        self._complete(complete)
+        for request in scheduled:
+            self._sample(request, min(accept, request.drafts), request.name in stop)
+
+    def _schedule(self) -> list[_Request]:
+        budget = self.config.tokens_per_step
+        scheduled: list[_Request] = []
+        preempted = False
+        for request in list(self._running):
+            # One preempted further up has left the list; the budget goes to the oldest first.
+            if request not in self._running or budget == 0:
+                continue
+            known = len(request.tokens) - request.computed
+            decodes = known == 1 and len(request.tokens) > request.prompt
+            drafts = self.config.draft_tokens if decodes else 0
+            count = min(known + drafts, budget)
+            fits = True
+            while not self._allocate(request, request.computed + count):
+                victim = self._running[-1]
+                self._preempt(victim)
+                preempted = True
+                if victim is request:
+                    fits = False
+                    break
+            if not fits:
+                break
+            request.scheduled, request.drafts = count, max(0, count - known)
+            budget -= count
+            scheduled.append(request)
+        while (
+            self._waiting
+            and not preempted
+            and budget > 0
+            and len(self._running) < self.config.max_running
+        ):
+            request = self._waiting[0]
+            self._tell_keys_of(request)
+            hit = self.planner.lookup(request.name)
+            count = min(len(request.tokens) - hit, budget)
+            if not self._allocate(request, hit + count):
+                break
+            self._waiting.popleft()
+            self._running.append(request)
+            self.seen.append(Started(request.name))
+            request.computed, request.scheduled, request.drafts = hit, count, 0
+            if hit:
+                job = self.planner.load(request.name, hit)
+                self._loads.append((request, job, hit))
+                self.seen.append(Loaded(request.name, hit, job.id))
+            budget -= count
+            scheduled.append(request)
+        return scheduled
+
+    def _allocate(self, request: _Request, tokens: int) -> bool:
+        """Give the request blocks for ``tokens`` positions in every group, or nothing."""
+        missing = [
+            -(-tokens // self.config.groups[g].tokens_per_block) - len(request.blocks[g])
+            for g in self._groups
+        ]
+        if sum(max(0, n) for n in missing) > len(self._free):
+            return False
+        for g in self._groups:
+            new = [self._free.pop() for _ in range(missing[g])]
+            if new:
+                size = self.config.groups[g].tokens_per_block
+                request.blocks[g] += new
+                for block in new:
+                    request.addresses[g] += range(block * size, (block + 1) * size)
+                self.planner.blocks(request.name, g, new)
+        return True
+
+    def _free_blocks(self, request: _Request) -> None:
+        for blocks in request.blocks:
+            self._free += reversed(blocks)
+        request.drop_blocks()
+
+    def _preempt(self, request: _Request) -> None:
+        self._running.remove(request)
+        self._waiting.appendleft(request)
+        self._free_blocks(request)
+        # A request that waits has all its keys (contract of the vocabulary's Keys).
+        request.key_limit = None
+        for reported in request.reported:
+            reported[1] = 0
+        self.planner.preempt(request.name)
+        self.seen.append(Preempted(request.name))
+
+    def _tell_keys(self) -> None:
+        for request in [*self._waiting, *self._running, *self._ended.values()]:
+            self._tell_keys_of(request)
+
+    def _tell_keys_of(self, request: _Request) -> None:
+        tokens = len(request.tokens)
+        # The limit binds decoded tokens only (the same contract).
+        if request.key_limit is not None:
+            tokens = min(tokens, max(request.key_limit, request.prompt))
+        for g in self._groups:
+            size = self.config.tokens_per_chunk(g)
+            old, new = request.keys[g], tokens // size
+            if new > old:
+                ends = range((old + 1) * size - 1, new * size, size)
+                self.planner.keys(request.name, g, [_key(g, request.tags[i]) for i in ends])
+                request.keys[g] = new
+
+    def _report_known(self, request: _Request) -> None:
+        for g in self._groups:
+            known, reported = self.planner.known(request.name, g), request.reported[g]
+            if known.keys != reported[0]:
+                reported[0] = known.keys
+                self.seen.append(KeysKnown(request.name, g, known.keys))
+            if known.blocks != reported[1]:
+                reported[1] = known.blocks
+                self.seen.append(BlocksKnown(request.name, g, known.blocks))
+
+    def _report_cursor(self, request: _Request) -> None:
+        for g in self._groups:
+            cursor, reported = self.planner.known(request.name, g).cursor, request.reported[g]
+            if cursor != reported[2]:
+                reported[2] = cursor
+                self.seen.append(Cursor(request.name, g, cursor))
+
+    def _plan(self, request: _Request, computed: int) -> None:
+        offer = self.planner.plan(request.name, computed)
+        if offer is not None:
+            if offer.taken:
+                job = offer.job
+                self.seen.append(Planned(request.name, offer.taken, job.id if job else None))
+                if job is not None:
+                    self._flights[job.id] = _Flight(job, request)
+            if offer.refused:
+                self.seen.append(Refused(request.name, offer.refused))
+        self._report_cursor(request)
+
+    def _retire(self) -> None:
+        for name in self.planner.retire():
+            del self._ended[name]
+            self.seen.append(Retired(name))
+
+    def _complete(self, jobs: Sequence[int]) -> None:
+        """These transfers have run: judge what they stored, then report them."""
+        flights = [self._flights.pop(job) for job in jobs]
+        for flight in flights:
+            if not flight.stale:
+                self._check_store(flight)
+        for flight in flights:
+            self.planner.done(flight.job.id)
+            if not flight.stale:
+                self.seen.append(Stored(flight.job.id))
+
+    def _sample(self, request: _Request, accepted: int, stop: bool) -> None:
+        complete = request.computed + request.scheduled >= len(request.tokens)
+        request.computed = request.after
+        drafts, request.scheduled, request.drafts = request.drafts, 0, 0
+        if not complete:
+            return
+        left = request.prompt + request.output - len(request.tokens)
+        kept = min(accepted, left - 1)
+        at = len(request.tokens)
+        self._extend(request, [sampled_token(request.name, at + i) for i in range(kept + 1)])
+        request.computed += kept
+        self.planner.tokens(request.name, len(request.tokens))
+        self.seen.append(TokensKnown(request.name, len(request.tokens)))
+        if drafts > kept:
+            self.seen.append(Rejected(request.name, drafts - kept))
+        if stop or kept + 1 == left:
+            self._end(request, aborted=False)
+
+    def _end(self, request: _Request, aborted: bool) -> None:
+        request.ended = True
+        computed = request.computed
+        if request in self._running:
+            self._running.remove(request)
+        else:
+            self._waiting.remove(request)
+        self._ended[request.name] = request
+        self.planner.finish(request.name, computed, aborted)
+        self.seen.append(Finished(request.name, aborted))
+        self._free_blocks(request)
+        request.computed = computed
+
+    # --- content -----------------------------------------------------------------------
+
+    def _extend(self, request: _Request, tokens: Sequence[int]) -> None:
+        tag = request.tags[-1] if request.tags else 1
+        for token in tokens:
+            tag = (tag * MULTIPLIER + token) % MODULUS
+            request.tokens.append(token)
+            request.tags.append(tag)
+            self._names.setdefault(tag, f"{request.name}'s first {len(request.tags)} tokens")
+
+    def _want(self, request: _Request, g: int, start: int, end: int) -> list[int | None]:
+        """Tags of positions ``[start, end)``; ``None`` where nothing is claimed."""
+        if not self.config.groups[g].draft:
+            return list(request.tags[start:end])
+        size = self.config.tokens_per_chunk(g)
+        known = len(request.tags) - 1
+        return [
+            request.tags[p + 1] if p < known and (p + 1) % size else None for p in range(start, end)
+        ]
+
+    def _volatile(self, request: _Request, position: int) -> int:
+        """The tag of a position computed from a token that was not kept."""
+        tag = -1 - (request.tags[-1] * MULTIPLIER + position) % MODULUS
+        self._names[tag] = f"a rejected draft of {request.name} at {position}"
+        return tag
+
+    def _kernel(self, request: _Request, accepted: int) -> None:
+        """Write what this step computes: known tokens, accepted drafts, rejected drafts."""
+        start, end = request.computed, request.computed + request.scheduled
+        known = len(request.tokens)
+        # Accepted drafts are the tokens that sampling is about to append.
+        tags = list(request.tags)
+        for i in range(known, known + accepted):
+            tags.append((tags[-1] * MULTIPLIER + sampled_token(request.name, i)) % MODULUS)
+        for g in self._groups:
+            ahead = 1 if self.config.groups[g].draft else 0
+            # A drafter computes the last position again, with the token that came of it.
+            first = max(0, start - ahead)
+            values = [
+                tags[p + ahead] if p + ahead < len(tags) else self._volatile(request, p)
+                for p in range(first, end)
+            ]
+            self.memory.write(g, request.addresses[g][first:end], values)
+
+    def _check_read(self, request: _Request) -> None:
+        """Attention reads everything before the first position computed in this step."""
+        for g in self._groups:
+            # The drafter's last position is still to be rewritten.
+            end = request.computed - (1 if self.config.groups[g].draft else 0)
+            if end > 0:
+                self._check_gpu(request, g, 0, end, None)
+
+    def _check_load(self, request: _Request, job: Job, upto: int) -> None:
+        for g in self._groups:
+            self._check_gpu(request, g, 0, upto, job.id)
+
+    def _check_gpu(self, request: _Request, g: int, start: int, end: int, job: int | None) -> None:
+        want = self._want(request, g, start, end)
+        got = self.memory.read(g, request.addresses[g][start:end])
+        self._compared_read += len(want) - want.count(None)
+        wrong = _first_wrong(want, got)
+        if wrong is not None:
+            self.seen.append(
+                BadBytes(
+                    "read" if job is None else "load",
+                    request.name,
+                    g,
+                    want=self._name(want[wrong]),
+                    got=self._name(got[wrong]),
+                    position=start + wrong,
+                    job=job,
+                )
+            )
+
+    def _check_store(self, flight: _Flight) -> None:
+        for move in flight.job.moves:
+            size = self.config.tokens_per_chunk(move.g)
+            start = move.chunk * size
+            want = self._want(flight.r, move.g, start, start + size)
+            # A chunk that reaches beyond the known tokens has no content to be right about.
+            want += [UNWRITTEN - 1] * (size - len(want))
+            got = self.memory.host(move.g, move.slot)
+            self._compared_stored += len(want) - want.count(None)
+            wrong = _first_wrong(want, got)
+            if wrong is not None:
+                self.seen.append(
+                    BadBytes(
+                        "store",
+                        flight.r.name,
+                        move.g,
+                        want=self._name(want[wrong]),
+                        got=self._name(got[wrong]),
+                        chunk=move.chunk,
+                        position=start + wrong,
+                        job=flight.job.id,
+                    )
+                )
+
+    def _name(self, tag: int | None) -> str:
+        return self._names.get(tag, "something else") if tag is not None else "anything"
+
+
+def _first_wrong(want: list[int | None], got: list[int]) -> int | None:
+    if want == got:
+        return None
+    for i, (expected, tag) in enumerate(zip(want, got)):
+        if expected is not None and expected != tag:
+            return i
+    return None
+
+
+def _key(g: int, tag: int) -> bytes:
+    """A chunk's key: the tokens up to its end, and the group."""
+    return tag.to_bytes(8, "big") + g.to_bytes(2, "big")
+
+
+class SimulatedEngine:
+    """An :class:`~kvoracle.oracle.engines.protocol.Engine`: the simulator around some planner."""
+
+    def __init__(
+        self,
+        name: str,
+        planner: Callable[[Config], Planner],
+        memory: Callable[[Config], Memory] = ListMemory,
+        version: str = "",
+        unseen: tuple[str, ...] = (),
+    ) -> None:
+        self._hello = Hello(name, version, unseen)
+        self._planner, self._memory = planner, memory
+        self._run: Simulator | None = None
+
+    def start(self, config: Config) -> list[AnyObservation]:
+        """Build a fresh run.  Raises :class:`BadStimulus` for what no such engine can do."""
+        self._run = None
+        try:
+            self._run = Simulator(config, self._planner(config), self._memory(config))
+        except BadStimulus:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the engine raises is a finding
+            return [self._hello, _died(error)]
+        return [self._hello]
+
+    def send(self, stimulus: AnyStimulus) -> list[AnyObservation]:
+        """Do one thing to the engine; its failure is the last observation.
+
+        Raises :class:`BadStimulus` for a stimulus that makes no sense.
+        """
+        run = self._run
+        if run is None:
+            raise BadStimulus("the engine is not running: start it first")
+        try:
+            run.handle(stimulus)
+        except BadStimulus:
+            run.seen = []
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the engine raises is a finding
+            run.seen.append(_died(error))
+            self._run = None
+        seen, run.seen = run.seen, []
+        return seen
+
+    def close(self) -> None:
+        """Forget the run."""
+        self._run = None
+
+
+def _died(error: Exception) -> Died:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    at = f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}"
+    return Died(type(error).__name__, str(error), at)
