@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kvoracle.model.machine import Machine, Predicate, invariant, step
@@ -25,7 +25,8 @@ class Property:
     ``function`` takes a state view (for a step: two views and the action's name) and
     parameters annotated with sorts.  ``lemma`` marks a strengthening invariant: part of the
     design's explanation, proved and searched like the others, but no user-facing promise.
-    ``parts`` names parts of the machine without which the property says nothing.
+    ``parts`` names parts of the machine without which the property says nothing.  A
+    ``derived`` one follows in any state from the others, and helps to prove none of them.
     """
 
     name: str
@@ -37,7 +38,8 @@ class Property:
     lemma: bool = False
     witnesses: tuple[Witness, ...] = ()
     bugs: tuple[str, ...] = ()
-    parts: tuple[str, ...] = field(default=())
+    parts: tuple[str, ...] = ()
+    derived: bool = False
 
     def applies(self, machine: Machine) -> bool:
         """Whether the machine has the parts that the property speaks of."""

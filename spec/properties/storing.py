@@ -201,6 +201,7 @@ EVENTUALLY_STORED = Property(
         Witness("a finished request waits for its last key", _last_key_is_late),
     ),
     bugs=("vLLM#52735", "vLLM PR48596", "vLLM#41704"),
+    derived=True,
 )
 
 

@@ -1,0 +1,198 @@
+"""Terms as Z3 formulas.  The only module of the project that knows Z3.
+
+A state variable becomes an uninterpreted function of its indices, unbounded in all of
+them; a read after an action is expanded through the action's updates, so that no array
+or lambda is left for the solver.  Division by a scope's constant (tokens per chunk,
+blocks per chunk) is non-linear where the constant is symbolic, so it too becomes an
+uninterpreted function, about which the solver is told the facts of `division`, each of
+which is proved on real division as an obligation of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal as OneOf
+
+import z3
+
+from kvoracle.model.machine import Action, Assign, Machine, Predicate
+from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Sort, Term, Variable
+
+Formula = Any
+Verdict = OneOf["proved", "refuted", "unknown"]
+Reader = Callable[[Variable, Sequence[Formula]], Formula]
+Values = Mapping[Term, Formula]
+
+TIMEOUT_MS = 5000
+"""Per query.  A provable obligation takes milliseconds; what takes longer will not end."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the solver said of one obligation, and how long it took."""
+
+    verdict: Verdict
+    seconds: float
+
+
+class Translator:
+    """Turns terms of a machine into formulas over uninterpreted state functions."""
+
+    def __init__(self, machine: Machine, real_division: bool = False) -> None:
+        self._functions = {
+            v.name: z3.Function(
+                v.name, *([z3.IntSort()] * len(v.domain)),
+                z3.BoolSort() if v.sort.is_bool else z3.IntSort(),
+            )
+            for v in machine.variables.values()
+        }
+        self._quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
+        self._real_division = real_division
+        self._fresh = 0
+
+    # --- states ------------------------------------------------------------------
+
+    def before(self, variable: Variable, index: Sequence[Formula]) -> Formula:
+        """A variable's value in an arbitrary state."""
+        return self._functions[variable.name](*index)
+
+    def initially(self, variable: Variable, index: Sequence[Formula]) -> Formula:
+        """A variable's value in the initial state."""
+        if variable.rigid:
+            return self.before(variable, index)
+        return self._constant(variable, variable.initial)
+
+    @staticmethod
+    def _constant(variable: Variable, value: int) -> Formula:
+        return z3.BoolVal(bool(value)) if variable.sort.is_bool else z3.IntVal(value)
+
+    def behind(self, action: Action, values: Values) -> Reader:
+        """Values after ``action`` with these parameter values, from the state before it."""
+
+        def read(variable: Variable, index: Sequence[Formula]) -> Formula:
+            value = self.before(variable, index)
+            for update in action.updates:
+                if update.variable.name != variable.name:
+                    continue
+                if isinstance(update, Assign):
+                    inner = values
+                    here = z3.And(*(
+                        self.formula(i, values) == at for i, at in zip(update.index, index)))
+                else:
+                    inner = {**values, **dict(zip(update.bounds, index))}
+                    here = self.formula(update.condition, inner)
+                new = self.formula(update.value, inner)
+                if variable.sort.is_bool and isinstance(new, int):
+                    new = z3.BoolVal(bool(new))
+                value = z3.If(here, new, value)
+            return value
+
+        return read
+
+    # --- terms ---------------------------------------------------------------------
+
+    def constant(self, bound: Bound) -> Formula:
+        """A fresh constant for a parameter."""
+        self._fresh += 1
+        return z3.Int(f"{bound.name}!{self._fresh}")
+
+    @staticmethod
+    def typed(sort: Sort, value: Formula) -> Formula:
+        """What the sort says of a value: numbers and indices start at 0, enumerations end."""
+        if sort.is_bool:
+            return z3.BoolVal(True)
+        if sort.names:
+            return z3.And(value >= 0, value < len(sort.names))
+        return value >= 0
+
+    def formula(self, term: Term, values: Values, before: Reader | None = None,
+                after: Reader | None = None) -> Formula:
+        """The term as a formula; ``before`` and ``after`` say how states are read."""
+        read = before or self.before
+
+        def go(t: Term, values: Values) -> Formula:
+            if isinstance(t, Literal):
+                return z3.BoolVal(t.value) if isinstance(t.value, bool) else z3.IntVal(t.value)
+            if isinstance(t, Bound):
+                return values[t]
+            if isinstance(t, Read):
+                index = [go(i, values) for i in t.index]
+                if t.after and not t.variable.rigid:
+                    assert after is not None
+                    return after(t.variable, index)
+                return read(t.variable, index)
+            if isinstance(t, Quantified):
+                fresh = [self.constant(b) for b in t.bounds]
+                body = go(t.body, {**values, **dict(zip(t.bounds, fresh))})
+                typed = z3.And(*(self.typed(b.sort, v) for b, v in zip(t.bounds, fresh)))
+                return (z3.ForAll(fresh, z3.Implies(typed, body)) if t.every
+                        else z3.Exists(fresh, z3.And(typed, body)))
+            assert isinstance(t, Op)
+            return self._operation(t.name, [go(a, values) for a in t.args])
+
+        return go(term, values)
+
+    def _operation(self, name: str, args: list[Formula]) -> Formula:
+        if name == "and":
+            return z3.And(*args)
+        if name == "or":
+            return z3.Or(*args)
+        if name in ("min", "max"):
+            least = args[0]
+            for other in args[1:]:
+                least = z3.If(least <= other if name == "min" else least >= other, least, other)
+            return least
+        if name == "div":
+            return args[0] / args[1] if self._real_division else self._quotient(*args)
+        operations: dict[str, Callable[..., Formula]] = {
+            "add": lambda a, b: a + b,
+            "sub": lambda a, b: a - b,
+            "lt": lambda a, b: a < b,
+            "le": lambda a, b: a <= b,
+            "eq": _equal,
+            "ne": lambda a, b: z3.Not(_equal(a, b)),
+            "not": z3.Not,
+            "implies": z3.Implies,
+            "ite": z3.If,
+        }
+        return operations[name](*args)
+
+    def holds_everywhere(self, predicate: Predicate, before: Reader | None = None) -> Formula:
+        """The predicate for all values of its parameters."""
+        fresh = [self.constant(p) for p in predicate.parameters]
+        body = self.formula(predicate.term, dict(zip(predicate.parameters, fresh)), before)
+        typed = z3.And(*(self.typed(p.sort, v) for p, v in zip(predicate.parameters, fresh)))
+        return z3.ForAll(fresh, z3.Implies(typed, body)) if fresh else body
+
+    def well_typed(self, variable: Variable) -> Formula:
+        """Every value of the variable lies in its sort; a constant is at least its default."""
+        fresh = [z3.Int(f"{variable.name}!i{k}") for k in range(len(variable.domain))]
+        value = self.before(variable, fresh)
+        typed = self.typed(variable.sort, value)
+        if variable.rigid and not variable.sort.is_bool:
+            typed = value >= variable.initial
+        return z3.ForAll(fresh, typed, patterns=[value]) if fresh else typed
+
+
+def _equal(a: Formula, b: Formula) -> Formula:
+    # A Boolean variable compared with a number reads as the number's truth.
+    if z3.is_bool(a) and not z3.is_bool(b):
+        b = b != 0
+    elif z3.is_bool(b) and not z3.is_bool(a):
+        a = a != 0
+    return a == b
+
+
+def decide(hypotheses: Iterable[Formula], goal: Formula, timeout_ms: int = TIMEOUT_MS) -> Answer:
+    """Whether the goal follows from the hypotheses, whatever the sizes."""
+    solver = z3.Solver()
+    solver.set("timeout", timeout_ms)
+    solver.set("random_seed", 0)
+    solver.add(*hypotheses, z3.Not(goal))
+    started = time.perf_counter()
+    result = solver.check()
+    seconds = time.perf_counter() - started
+    verdicts: dict[str, Verdict] = {"unsat": "proved", "sat": "refuted"}
+    return Answer(verdicts.get(str(result), "unknown"), seconds)

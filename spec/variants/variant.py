@@ -1,0 +1,33 @@
+"""What a variant is: another design, a few lines on top of the machine, with its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvoracle.model.machine import ActionFunction, Machine
+from kvoracle.model.rules import Design
+from kvoracle.model.scopes import Scope
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A design that differs from the reference, and what is expected of it.
+
+    ``breaks`` names the properties it is expected to break, the first one first in the
+    shortest run; ``scope`` is where that run is found.  ``lacks`` says in a few words which
+    rule the design lacks: the oracle's diagnosis quotes it.
+    """
+
+    name: str
+    statement: str
+    lacks: str
+    source: str
+    design: Design
+    breaks: tuple[str, ...]
+    scope: str
+    overrides: Mapping[str, ActionFunction] = field(default_factory=dict)
+
+    def machine(self, scope: Scope) -> Machine:
+        """The scope's machine under this design."""
+        return scope.machine(self.design, self.overrides)
