@@ -16,7 +16,8 @@ from kvoracle.impl import Grant, GroupSpec, HostPool, OffloadConfig, Offloader, 
 from kvoracle.impl import Job as ImplJob
 from kvoracle.impl.copy import CopyEngine
 from kvoracle.impl.planner import Chunk
-from kvoracle.oracle.engines.simulator import Job, Known, Move, Offer, SimulatedEngine
+from kvoracle.oracle.engines.planner import Job, Known, Move, Offer
+from kvoracle.oracle.engines.simulator import SimulatedEngine
 from kvoracle.oracle.events import Chunks, Config
 
 LAYERS = 2

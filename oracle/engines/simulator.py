@@ -3,18 +3,12 @@
 A small deterministic scheduler in the manner of vLLM's: a token budget per
 step, chunked prefill, paged GPU blocks shared by all groups, the newest request
 preempted when blocks run out, first come first served, optional draft tokens.
-It knows nothing of the planner attached to it but :class:`Planner`, the calls a
-connector gets, and nothing of the memory but :class:`Memory`, so the same
-stimuli drive ``impl`` on torch tensors and the formal machine on plain lists.
-
-Content.  Simulated kernels write a *tag* for each position: a hash of the
-tokens up to it, in a draft group of one token more (an EAGLE/MTP drafter
-computes its KV at a position from the next token as well).  A copy moves tags
-at the moment it runs, as late as it may.  What was stored, loaded or is read is
-compared with the request's own tags, so a mistake shows wherever it was made.
-The last position of a draft group's chunk is never compared: it depends on a
-token that the chunk's key does not cover, and a stale one there lowers the
-acceptance of drafts, not the truth of output.
+Of the planner attached to it it knows the calls a connector gets
+(:class:`~kvoracle.oracle.engines.planner.Planner`), of the memory that tags can be
+written, read and copied (:class:`~kvoracle.oracle.engines.memory.Memory`), so the
+same stimuli drive ``impl`` on torch tensors and the formal machine on plain lists.
+What is stored, loaded and read is compared as :mod:`kvoracle.oracle.engines.content`
+says; a copy moves content at the moment it runs, as late as it may.
 
 One step: admit and allocate, tell the planner, let it plan, then run the jobs
 it fenced, the loads, the kernels, the transfers that complete in this step, and
@@ -29,19 +23,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import NamedTuple, Protocol
 from zlib import crc32
 
+from kvoracle.oracle.engines.content import Content, Text, key
+from kvoracle.oracle.engines.memory import ListMemory, Memory
+from kvoracle.oracle.engines.planner import Job, Planner
 from kvoracle.oracle.events import (
     Abort,
     AnyObservation,
     AnyStimulus,
     Arrive,
     Arrived,
-    BadBytes,
     BlocksKnown,
     Checked,
-    Chunks,
     Computed,
     Config,
     Cursor,
@@ -67,198 +61,16 @@ from kvoracle.oracle.events import (
     WasReset,
 )
 
-UNWRITTEN = 0
-"""The tag of memory that no kernel wrote."""
-
-MODULUS = (1 << 61) - 1
-MULTIPLIER = 0x1D8AF066F0B2C3E5 % MODULUS
-
 
 class BadStimulus(ValueError):
     """The stimulus makes no sense for this configuration; the engine is not to blame."""
 
 
-class Move(NamedTuple):
-    """One chunk of a job: ``blocks[i]`` pairs with place ``offset + i`` of host ``slot``."""
-
-    g: int
-    chunk: int
-    slot: int
-    blocks: tuple[int, ...]
-    offset: int = 0
-
-
-class Job(NamedTuple):
-    """One transfer of several chunks."""
-
-    id: int
-    moves: tuple[Move, ...]
-
-
-class Offer(NamedTuple):
-    """What was offered to the host pool: what it took, and what it had no room for.
-
-    ``taken`` with no ``job``: all of it was declined, being present.
-    """
-
-    taken: tuple[Chunks, ...] = ()
-    job: Job | None = None
-    refused: tuple[Chunks, ...] = ()
-
-
-class Known(NamedTuple):
-    """What a planner knows of a request in one group."""
-
-    keys: int
-    blocks: int
-    cursor: int
-
-
-class Planner(Protocol):
-    """The calls an offload connector gets from the scheduler.
-
-    Within a step they come in this order: ``preempt``, ``lookup``, ``load``, ``keys`` and
-    ``blocks`` as requests are scheduled; ``plan`` once for each scheduled request and then
-    for each that ended and is not retired; ``fence``; ``retire``; ``done`` for each
-    transfer that completed; ``tokens`` and ``finish`` from sampling.  The others come
-    between steps.
-    """
-
-    def arrive(self, r: str, prompt: int) -> None:
-        """Request ``r`` of ``prompt`` tokens waits."""
-        ...
-
-    def keys(self, r: str, g: int, new: Sequence[bytes]) -> None:
-        """Further keys, in chunk order."""
-        ...
-
-    def blocks(self, r: str, g: int, new: Sequence[int]) -> None:
-        """Further blocks, in order of position."""
-        ...
-
-    def tokens(self, r: str, n: int) -> None:
-        """``n`` tokens are known, prompt and accepted output."""
-        ...
-
-    def known(self, r: str, g: int) -> Known:
-        """What is known of a tracked request, for the observations."""
-        ...
-
-    def lookup(self, r: str) -> int:
-        """How many leading tokens of a waiting request may be loaded, at most all but one."""
-        ...
-
-    def load(self, r: str, upto: int) -> Job:
-        """Load the first ``upto`` tokens into the request's blocks, which are known by now.
-        The transfer runs before this step's kernels."""
-        ...
-
-    def plan(self, r: str, computed: int) -> Offer | None:
-        """Offer to the pool what is storable of ``r``, now that KV of ``computed`` known
-        tokens is or will be written in this step; ``None`` if that is nothing."""
-        ...
-
-    def fence(self) -> Sequence[int]:
-        """Jobs that must run before this step's loads and kernels write."""
-        ...
-
-    def retire(self) -> Sequence[str]:
-        """Requests forgotten just now."""
-        ...
-
-    def done(self, job: int) -> None:
-        """The transfer is complete on every worker."""
-        ...
-
-    def preempt(self, r: str) -> None:
-        """``r`` lost its blocks and waits again."""
-        ...
-
-    def finish(self, r: str, computed: int, aborted: bool) -> None:
-        """``r`` ended; KV of its first ``computed`` tokens was written while it ran.
-        Its blocks are free from now on."""
-        ...
-
-    def refuse(self, n: int) -> None:
-        """The host pool is to refuse the next ``n`` store requests."""
-        ...
-
-    def reset(self) -> None:
-        """Empty the host pool."""
-        ...
-
-    def held(self) -> str:
-        """What is held that should not be when nothing runs, in words; empty if nothing."""
-        ...
-
-
-class Memory(Protocol):
-    """GPU blocks and host slots, by tags.  An address is ``block * tokens_per_block + offset``."""
-
-    def write(self, g: int, at: list[int], tags: list[int]) -> None:
-        """A kernel writes group ``g``."""
-        ...
-
-    def read(self, g: int, at: list[int]) -> list[int]:
-        """What a kernel would read."""
-        ...
-
-    def host(self, g: int, slot: int) -> list[int]:
-        """The chunk of group ``g`` in a host slot."""
-        ...
-
-    def store(self, job: Job) -> None:
-        """Copy GPU blocks to host slots, now."""
-        ...
-
-    def load(self, job: Job) -> None:
-        """Copy host slots to GPU blocks, now."""
-        ...
-
-
-class ListMemory:
-    """:class:`Memory` in plain Python: exact, and quick for small sizes."""
-
-    def __init__(self, config: Config) -> None:
-        self._sizes = [group.tokens_per_block for group in config.groups]
-        # Groups share the blocks, as in vLLM: reuse by another group overwrites.
-        width = max(self._sizes)
-        self._gpu = [[UNWRITTEN] * width for _ in range(config.gpu_blocks + 1)]
-        places = config.blocks_per_chunk
-        self._host = [
-            [[UNWRITTEN] * width for _ in range(places)] for _ in range(config.host_chunks)
-        ]
-
-    def write(self, g: int, at: list[int], tags: list[int]) -> None:
-        size = self._sizes[g]
-        for address, tag in zip(at, tags):
-            self._gpu[address // size][address % size] = tag
-
-    def read(self, g: int, at: list[int]) -> list[int]:
-        size = self._sizes[g]
-        return [self._gpu[address // size][address % size] for address in at]
-
-    def host(self, g: int, slot: int) -> list[int]:
-        return [tag for place in self._host[slot] for tag in place[: self._sizes[g]]]
-
-    def store(self, job: Job) -> None:
-        for move in job.moves:
-            for i, block in enumerate(move.blocks):
-                self._host[move.slot][move.offset + i] = list(self._gpu[block])
-
-    def load(self, job: Job) -> None:
-        for move in job.moves:
-            for i, block in enumerate(move.blocks):
-                self._gpu[block] = list(self._host[move.slot][move.offset + i])
-
-
 @dataclass
 class _Request:
-    name: str
+    text: Text
     prompt: int
     output: int
-    tokens: list[int]
-    tags: list[int]  # tags[i] names tokens[: i + 1]
     groups: int
     computed: int = 0
     scheduled: int = 0  # tokens with work in this step, drafts included
@@ -279,6 +91,14 @@ class _Request:
         self.blocks = [[] for _ in range(self.groups)]
         self.addresses = [[] for _ in range(self.groups)]
         self.computed = self.scheduled = self.drafts = 0
+
+    @property
+    def name(self) -> str:
+        return self.text.name
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.text.tokens
 
     @property
     def after(self) -> int:
@@ -313,7 +133,8 @@ class Simulator:
             raise BadStimulus("this engine has no GPU prefix cache: set gpu_prefix_caching=false")
         self.config = config
         self.planner = planner
-        self.memory = memory
+        self._memory = memory
+        self._content = Content(config, memory)
         self.seen: list[AnyObservation] = []
         self._groups = range(len(config.groups))
         self._requests: dict[str, _Request] = {}
@@ -324,8 +145,6 @@ class Simulator:
         self._free = list(range(config.gpu_blocks, 0, -1))
         self._flights: dict[int, _Flight] = {}
         self._loads: list[tuple[_Request, Job, int]] = []
-        self._compared_stored = self._compared_read = 0
-        self._names: dict[int, str] = {UNWRITTEN: "nothing"}
 
     # --- stimuli -----------------------------------------------------------------
 
@@ -372,10 +191,9 @@ class Simulator:
                 f"request {stimulus.r!r} may need {need} blocks, "
                 f"the GPU has {self.config.gpu_blocks}"
             )
-        request = _Request(
-            stimulus.r, len(tokens), stimulus.output, [], [], len(self.config.groups)
-        )
-        self._extend(request, tokens)
+        text = Text(stimulus.r)
+        self._content.extend(text, tokens)
+        request = _Request(text, len(tokens), stimulus.output, len(self.config.groups))
         self._requests[stimulus.r] = request
         self._waiting.append(request)
         self.planner.arrive(stimulus.r, len(tokens))
@@ -398,7 +216,7 @@ class Simulator:
             if not self._held():
                 break
             self._step(None, False, 0, ())
-        self.seen.append(Checked(self._compared_stored, self._compared_read))
+        self.seen.append(Checked(self._content.stored, self._content.read))
         held = self._held()
         if not held:
             lost = self.config.gpu_blocks - len(self._free)
@@ -432,20 +250,28 @@ class Simulator:
 
         complete = [job for job in fences if job in self._flights]
         for job in complete:
-            self.memory.store(self._flights[job].job)
+            self._memory.store(self._flights[job].job)
         for request, load, upto in self._loads:
-            self.memory.load(load)
-            self._check_load(request, load, upto)
+            self._memory.load(load)
+            for g in self._groups:
+                bad = self._content.check_load(
+                    request.text, g, request.addresses[g], upto, load.id
+                )
+                self.seen += [bad] if bad else []
             self.planner.done(load.id)
         self._loads.clear()
         for request in scheduled:
-            self._check_read(request)
+            for g in self._groups:
+                bad = self._content.check_read(
+                    request.text, g, request.addresses[g], request.computed
+                )
+                self.seen += [bad] if bad else []
         for request in scheduled:
             self._kernel(request, min(accept, request.drafts))
         left = [job for job in before if job not in complete]
         count = len(left) if done is None else done
         for job in (left[::-1] if newest else left)[:count]:
-            self.memory.store(self._flights[job].job)
+            self._memory.store(self._flights[job].job)
             complete.append(job)
         self._complete(complete)
         for request in scheduled:
@@ -548,7 +374,8 @@ class Simulator:
             old, new = request.keys[g], tokens // size
             if new > old:
                 ends = range((old + 1) * size - 1, new * size, size)
-                self.planner.keys(request.name, g, [_key(g, request.tags[i]) for i in ends])
+                tags = request.text.tags
+                self.planner.keys(request.name, g, [key(g, tags[i]) for i in ends])
                 request.keys[g] = new
 
     def _report_known(self, request: _Request) -> None:
@@ -590,11 +417,19 @@ class Simulator:
         flights = [self._flights.pop(job) for job in jobs]
         for flight in flights:
             if not flight.stale:
-                self._check_store(flight)
+                self.seen += self._content.check_store(flight.r.text, flight.job)
         for flight in flights:
             self.planner.done(flight.job.id)
             if not flight.stale:
                 self.seen.append(Stored(flight.job.id))
+
+    def _kernel(self, request: _Request, accepted: int) -> None:
+        known = len(request.tokens)
+        # Drafts are accepted when they are what sampling would give.
+        drafts = [sampled_token(request.name, known + i) for i in range(accepted)]
+        start, end = request.computed, request.computed + request.scheduled
+        for g in self._groups:
+            self._content.write(request.text, g, request.addresses[g], start, end, drafts)
 
     def _sample(self, request: _Request, accepted: int, stop: bool) -> None:
         complete = request.computed + request.scheduled >= len(request.tokens)
@@ -605,7 +440,8 @@ class Simulator:
         left = request.prompt + request.output - len(request.tokens)
         kept = min(accepted, left - 1)
         at = len(request.tokens)
-        self._extend(request, [sampled_token(request.name, at + i) for i in range(kept + 1)])
+        new = [sampled_token(request.name, at + i) for i in range(kept + 1)]
+        self._content.extend(request.text, new)
         request.computed += kept
         self.planner.tokens(request.name, len(request.tokens))
         self.seen.append(TokensKnown(request.name, len(request.tokens)))
@@ -626,122 +462,6 @@ class Simulator:
         self.seen.append(Finished(request.name, aborted))
         self._free_blocks(request)
         request.computed = computed
-
-    # --- content -----------------------------------------------------------------------
-
-    def _extend(self, request: _Request, tokens: Sequence[int]) -> None:
-        tag = request.tags[-1] if request.tags else 1
-        for token in tokens:
-            tag = (tag * MULTIPLIER + token) % MODULUS
-            request.tokens.append(token)
-            request.tags.append(tag)
-            self._names.setdefault(tag, f"{request.name}'s first {len(request.tags)} tokens")
-
-    def _want(self, request: _Request, g: int, start: int, end: int) -> list[int | None]:
-        """Tags of positions ``[start, end)``; ``None`` where nothing is claimed."""
-        if not self.config.groups[g].draft:
-            return list(request.tags[start:end])
-        size = self.config.tokens_per_chunk(g)
-        known = len(request.tags) - 1
-        return [
-            request.tags[p + 1] if p < known and (p + 1) % size else None for p in range(start, end)
-        ]
-
-    def _volatile(self, request: _Request, position: int) -> int:
-        """The tag of a position computed from a token that was not kept."""
-        tag = -1 - (request.tags[-1] * MULTIPLIER + position) % MODULUS
-        self._names[tag] = f"a rejected draft of {request.name} at {position}"
-        return tag
-
-    def _kernel(self, request: _Request, accepted: int) -> None:
-        """Write what this step computes: known tokens, accepted drafts, rejected drafts."""
-        start, end = request.computed, request.computed + request.scheduled
-        known = len(request.tokens)
-        # Accepted drafts are the tokens that sampling is about to append.
-        tags = list(request.tags)
-        for i in range(known, known + accepted):
-            tags.append((tags[-1] * MULTIPLIER + sampled_token(request.name, i)) % MODULUS)
-        for g in self._groups:
-            ahead = 1 if self.config.groups[g].draft else 0
-            # A drafter computes the last position again, with the token that came of it.
-            first = max(0, start - ahead)
-            values = [
-                tags[p + ahead] if p + ahead < len(tags) else self._volatile(request, p)
-                for p in range(first, end)
-            ]
-            self.memory.write(g, request.addresses[g][first:end], values)
-
-    def _check_read(self, request: _Request) -> None:
-        """Attention reads everything before the first position computed in this step."""
-        for g in self._groups:
-            # The drafter's last position is still to be rewritten.
-            end = request.computed - (1 if self.config.groups[g].draft else 0)
-            if end > 0:
-                self._check_gpu(request, g, 0, end, None)
-
-    def _check_load(self, request: _Request, job: Job, upto: int) -> None:
-        for g in self._groups:
-            self._check_gpu(request, g, 0, upto, job.id)
-
-    def _check_gpu(self, request: _Request, g: int, start: int, end: int, job: int | None) -> None:
-        want = self._want(request, g, start, end)
-        got = self.memory.read(g, request.addresses[g][start:end])
-        self._compared_read += len(want) - want.count(None)
-        wrong = _first_wrong(want, got)
-        if wrong is not None:
-            self.seen.append(
-                BadBytes(
-                    "read" if job is None else "load",
-                    request.name,
-                    g,
-                    want=self._name(want[wrong]),
-                    got=self._name(got[wrong]),
-                    position=start + wrong,
-                    job=job,
-                )
-            )
-
-    def _check_store(self, flight: _Flight) -> None:
-        for move in flight.job.moves:
-            size = self.config.tokens_per_chunk(move.g)
-            start = move.chunk * size
-            want = self._want(flight.r, move.g, start, start + size)
-            # A chunk that reaches beyond the known tokens has no content to be right about.
-            want += [UNWRITTEN - 1] * (size - len(want))
-            got = self.memory.host(move.g, move.slot)
-            self._compared_stored += len(want) - want.count(None)
-            wrong = _first_wrong(want, got)
-            if wrong is not None:
-                self.seen.append(
-                    BadBytes(
-                        "store",
-                        flight.r.name,
-                        move.g,
-                        want=self._name(want[wrong]),
-                        got=self._name(got[wrong]),
-                        chunk=move.chunk,
-                        position=start + wrong,
-                        job=flight.job.id,
-                    )
-                )
-
-    def _name(self, tag: int | None) -> str:
-        return self._names.get(tag, "something else") if tag is not None else "anything"
-
-
-def _first_wrong(want: list[int | None], got: list[int]) -> int | None:
-    if want == got:
-        return None
-    for i, (expected, tag) in enumerate(zip(want, got)):
-        if expected is not None and expected != tag:
-            return i
-    return None
-
-
-def _key(g: int, tag: int) -> bytes:
-    """A chunk's key: the tokens up to its end, and the group."""
-    return tag.to_bytes(8, "big") + g.to_bytes(2, "big")
-
 
 class SimulatedEngine:
     """An :class:`~kvoracle.oracle.engines.protocol.Engine`: the simulator around some planner."""
