@@ -1,0 +1,204 @@
+"""How does a config become an engine?  The real Scheduler and both sides of the connector.
+
+There is no model: vLLM's config classes want one, so they get a folder with the config of a
+tiny Llama.  No KV tensor is allocated either; the worker side is told of its (ghost) worker
+the way ``register_kv_caches`` would tell it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+import vllm.distributed.kv_transfer.kv_transfer_state as kv_transfer_state
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    KVTransferConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    resolve_kv_cache_block_sizes,
+)
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.structured_output import StructuredOutputManager
+
+from . import plugin
+from .serve import BadInput
+
+MAX_TOKENS = 65536
+TINY_LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16,
+    "num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1,
+    "intermediate_size": 16, "vocab_size": 512, "max_position_embeddings": MAX_TOKENS,
+    "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    tokens_per_block: int
+    draft: bool
+
+
+@dataclass(frozen=True)
+class Config:
+    """``Config`` of ``oracle/events.py``, as the child reads it."""
+
+    groups: tuple[Group, ...]
+    blocks_per_chunk: int = 1
+    gpu_blocks: int = 64
+    host_chunks: int = 64
+    tokens_per_step: int = 64
+    max_running: int = 8
+    prompt_only: bool = False
+    gpu_prefix_caching: bool = False
+    draft_tokens: int = 0
+
+    @classmethod
+    def parse(cls, raw: dict[str, Any]) -> Config:
+        try:
+            groups = tuple(Group(int(g["tokens_per_block"]), bool(g.get("draft", False)))
+                           for g in raw["groups"])
+            config = cls(**{**raw, "groups": groups})
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"this is not a config: {type(error).__name__}: {error}") from error
+        if not groups:
+            raise BadInput("a config needs at least one group")
+        return config
+
+
+@dataclass
+class Built:
+    """The engine's objects; ``hasher`` is the one the engine core would give its requests."""
+
+    config: Config
+    vllm_config: Any
+    scheduler: Any
+    worker: Any
+    hasher: Any
+    tokens_per_hash: int
+
+
+def model_folder() -> str:
+    """A folder with nothing but the tiny model's config, in vLLM's own cache folder.
+
+    A fixed place, since vLLM keeps what it finds out about a model's class in that cache:
+    eleven seconds the first time, nothing later.
+    """
+    root = os.environ.get("VLLM_CACHE_ROOT") or os.path.join(tempfile.gettempdir(), "kvoracle")
+    folder = os.path.join(root, "kvoracle-tiny-llama")
+    path = os.path.join(folder, "config.json")
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+            json.dump(TINY_LLAMA, file)
+        os.replace(file.name, path)
+    return folder
+
+
+def speculative(config: Config, model: Any) -> Any:
+    """The speculative config the Scheduler needs to schedule ``draft_tokens`` drafts.
+
+    With a draft group it is EAGLE (any model will do as its draft here), which reserves
+    blocks for the drafter's look-ahead.  Without one it must not be: releases before 0.30
+    take EAGLE without a marked group to mean that every group is a draft group.
+    """
+    if not config.draft_tokens:
+        return None
+    eagle = any(group.draft for group in config.groups)
+    return SpeculativeConfig(
+        method="eagle" if eagle else "ngram", model=model_folder() if eagle else None,
+        num_speculative_tokens=config.draft_tokens,
+        target_model_config=model, target_parallel_config=ParallelConfig(),
+    )
+
+
+def configure(config: Config) -> Any:
+    model = ModelConfig(model=model_folder(), dtype="float32", seed=0, skip_tokenizer_init=True,
+                        max_model_len=MAX_TOKENS)
+    cache = CacheConfig(block_size=config.groups[0].tokens_per_block,
+                        enable_prefix_caching=config.gpu_prefix_caching)
+    cache.num_gpu_blocks = config.gpu_blocks + 1
+    return VllmConfig(
+        model_config=model,
+        cache_config=cache,
+        device_config=DeviceConfig("cpu"),
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=config.max_running, max_num_batched_tokens=config.tokens_per_step,
+            max_model_len=MAX_TOKENS, enable_chunked_prefill=True, is_encoder_decoder=False,
+            # Ghost content names the sampled tokens at planning time, and with async
+            # scheduling they are not known then.
+            async_scheduling=False,
+        ),
+        speculative_config=speculative(config, model),
+        kv_transfer_config=KVTransferConfig(
+            kv_connector="OffloadingConnector", kv_role="kv_both",
+            kv_connector_extra_config={
+                "spec_name": plugin.HeadlessSpec.__name__, "spec_module_path": plugin.__name__,
+                "blocks_per_chunk": config.blocks_per_chunk,
+                # Its default changed to True; the config says which.
+                "offload_prompt_only": config.prompt_only,
+            },
+        ),
+    )
+
+
+def cache_config(config: Config) -> Any:
+    """All groups are full attention; block 0 is vLLM's null block, on top of ``gpu_blocks``."""
+    groups = [
+        KVCacheGroupSpec(
+            [f"layer{index}"],
+            FullAttentionSpec(block_size=group.tokens_per_block, num_kv_heads=1, head_size=1,
+                              dtype=torch.float32),
+            is_eagle_group=group.draft,
+        )
+        for index, group in enumerate(config.groups)
+    ]
+    return KVCacheConfig(num_blocks=config.gpu_blocks + 1, kv_cache_tensors=[],
+                         kv_cache_groups=groups)
+
+
+def build(config: Config, shim: ModuleType, manager: plugin.WatchedManager,
+          worker: plugin.GhostWorker) -> Built:
+    """A fresh engine; vLLM's own refusal of a config becomes :class:`BadInput`."""
+    plugin.parts.append(plugin.Parts(manager, worker))
+    try:
+        vllm_config = configure(config)
+        caches = cache_config(config)
+        block_size, hash_size = resolve_kv_cache_block_sizes(caches, vllm_config)
+        scheduler = Scheduler(
+            vllm_config=vllm_config, kv_cache_config=caches, log_stats=False,
+            structured_output_manager=StructuredOutputManager(vllm_config),
+            block_size=block_size, hash_block_size=hash_size,
+        )
+        connector = OffloadingConnector(vllm_config, KVConnectorRole.WORKER, caches)
+        # What register_kv_caches ends in, had there been tensors to register.
+        connector.connector_worker._init_worker(None)
+    except (ValueError, AssertionError, NotImplementedError) as error:
+        first = str(error).strip().splitlines()[:1] or ["(no message)"]
+        raise BadInput(
+            f"vllm refuses this config: {type(error).__name__}: {first[0]}"
+        ) from error
+    finally:
+        plugin.parts.pop()
+    kv_transfer_state._KV_CONNECTOR_AGENT = connector
+    hash_fn = get_hash_fn_by_name(vllm_config.cache_config.prefix_caching_hash_algo)
+    init_none_hash(hash_fn)
+    return Built(config, vllm_config, scheduler, connector,
+                 get_request_block_hasher(hash_size, hash_fn), hash_size)

@@ -1,0 +1,243 @@
+"""What would be in memory?  GPU blocks and host slots that hold tags, and copies between them.
+
+The ghost copy reads a job as the release's own worker does
+(``vllm/v1/kv_offload/cpu/gpu_worker.py``, ``transfer_async``; the same from 0.26 to 0.33):
+a group's block ids are laid flat over host chunks, starting inside the first one at
+``block_indices[g] % blocks_per_chunk``, whatever the planner meant.  A copy moves tags when
+it runs, not when it is planned or submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .content import Cell, Text, agrees_but_for_next
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Chunk:
+    """What a host slot is meant to hold: chunk ``index`` of a group of ``text``."""
+
+    text: Text
+    group: int
+    index: int
+
+
+@dataclass
+class Job:
+    """One transfer, from the moment the worker is told of it."""
+
+    id: int
+    store: bool
+    gpu: list[int]
+    host: list[int]
+    sizes: list[int]
+    firsts: list[int]
+    meant: dict[int, Chunk] = field(default_factory=dict)
+    reader: tuple[str, Text] | None = None
+
+
+class Memory:
+    """GPU blocks and host slots of one engine, and what was compared in them."""
+
+    def __init__(self, tokens_per_block: tuple[int, ...], blocks_per_chunk: int,
+                 emit: Emit) -> None:
+        self.sizes = tokens_per_block
+        self.per_chunk = blocks_per_chunk
+        self.gpu: dict[int, Cell] = {}
+        self.host: dict[int, list[Cell]] = {}
+        self.texts: dict[str, Text] = {}
+        self.stored_positions = 0
+        self.read_positions = 0
+        self.acceptance_only = 0
+        self._emit = emit
+        self._reported: set[tuple[str, int, int]] = set()
+
+    # --- kernels ---------------------------------------------------------------
+
+    def write(self, table: list[int], group: int, start: int, tags: Cell) -> None:
+        """A kernel writes ``tags`` at positions from ``start`` of a request's blocks."""
+        size = self.sizes[group]
+        end = start + len(tags)
+        gpu = self.gpu
+        position = start
+        while position < end:
+            index, offset = divmod(position, size)
+            count = min(size - offset, end - position)
+            if index >= len(table):
+                return
+            new = tags[position - start:position - start + count]
+            if count < size:
+                old = gpu.get(table[index], ())
+                head = old[:offset]
+                if len(head) < offset:
+                    head += (None,) * (offset - len(head))
+                new = head + new + old[offset + count:size]
+            gpu[table[index]] = new
+            position += count
+
+    def read(self, text: Text, table: list[int], group: int, upto: int) -> None:
+        """Attention reads the first ``upto`` positions: each must hold the request's prefix."""
+        size = self.sizes[group]
+        gpu = self.gpu
+        whole = text.block
+        full, rest = divmod(upto, size)
+        self.read_positions += upto
+        for index in range(full):
+            want = whole(group, index, size)
+            block = table[index]
+            got = gpu.get(block, ())
+            if got is not want:
+                if got == want:
+                    gpu[block] = want
+                else:
+                    self._compare("read", text, group, index * size, want, got)
+        if rest:
+            want = text.tags(group, full * size, upto)
+            got = gpu.get(table[full], ())[:rest]
+            if got != want:
+                self._compare("read", text, group, full * size, want, got)
+
+    # --- copies ------------------------------------------------------------------
+
+    def run(self, job: Job) -> None:
+        """The copy of ``job`` runs now."""
+        gpu_at = host_at = 0
+        per_chunk = self.per_chunk
+        for group, (size, first) in enumerate(zip(job.sizes, job.firsts)):
+            if size == 0:
+                continue
+            skip = first % per_chunk
+            chunks = -(-(size + skip) // per_chunk)
+            # The real worker asserts the same of both sides (dst_end_offset <= num_dst_blocks).
+            assert host_at + chunks <= len(job.host), (
+                f"job {job.id} names {len(job.host)} host chunks, "
+                f"its {size} blocks of group {group} need {host_at + chunks}"
+            )
+            for i in range(size):
+                chunk, sub = divmod(skip + i, per_chunk)
+                slot = job.host[host_at + chunk]
+                block = job.gpu[gpu_at + i]
+                cells = self.host.setdefault(slot, [()] * per_chunk)
+                if job.store:
+                    cells[sub] = self.gpu.get(block, ())
+                else:
+                    self.gpu[block] = cells[sub]
+            if not job.store and job.reader is not None:
+                self._check_load(job, group, job.gpu[gpu_at:gpu_at + size], first)
+            gpu_at += size
+            host_at += chunks
+        assert host_at == len(job.host) and gpu_at == len(job.gpu), (
+            f"job {job.id} names {len(job.host)} host chunks and {len(job.gpu)} blocks, "
+            f"of which its groups use {host_at} and {gpu_at}"
+        )
+        if job.store:
+            self._check_store(job)
+
+    def _check_store(self, job: Job) -> None:
+        for slot, chunk in job.meant.items():
+            size = self.sizes[chunk.group]
+            cells = self.host.get(slot, [()] * self.per_chunk)
+            self.stored_positions += size * self.per_chunk
+            for sub, got in enumerate(cells):
+                block = chunk.index * self.per_chunk + sub
+                want = chunk.text.block(chunk.group, block, size)
+                if got is not want and got[:size] != want:
+                    self._compare("store", chunk.text, chunk.group, block * size, want, got,
+                                  job=job.id, chunk=chunk.index)
+
+    def _check_load(self, job: Job, group: int, blocks: list[int], first: int) -> None:
+        assert job.reader is not None
+        text = job.reader[1]
+        size = self.sizes[group]
+        for i, block in enumerate(blocks):
+            want = text.block(group, first + i, size)
+            got = self.gpu.get(block, ())
+            if got is not want and got != want:
+                self._compare("load", text, group, (first + i) * size, want, got, job=job.id)
+
+    # --- verdicts ----------------------------------------------------------------
+
+    def _compare(self, where: str, text: Text, group: int, start: int, want: Cell, got: Cell,
+                 job: int | None = None, chunk: int | None = None) -> None:
+        """Report the first position that is wrong, once for a request and position."""
+        size = self.sizes[group]
+        for i, wanted in enumerate(want):
+            found = got[i] if i < len(got) else None
+            if found == wanted:
+                continue
+            position = start + i
+            # Only at the end of what one hash covers can the next token differ: that is a
+            # chunk in a copy, and a block where the GPU's own prefix cache shares one.
+            span = size if where == "read" else size * self.per_chunk
+            if (position + 1) % span == 0 and agrees_but_for_next(wanted, found):
+                self.acceptance_only += 1
+                continue
+            if where != "store":
+                if (text.name, group, position) in self._reported:
+                    continue
+                self._reported.add((text.name, group, position))
+            event: dict[str, Any] = {
+                "saw": "bad_bytes", "where": where, "r": text.name, "g": group,
+                "want": f"{text.name}[{position}]", "got": self._name(found),
+                "position": position,
+            }
+            if chunk is not None:
+                event["chunk"] = chunk
+            if job is not None:
+                event["job"] = job
+            self._emit(event)
+            return
+
+    def _name(self, tag: Any) -> str:
+        """Words for a tag: whose text it is, and where in it."""
+        if tag is None:
+            return "nothing"
+        for text in reversed(self.texts.values()):
+            position = text.find(tag)
+            if position is not None:
+                return f"{text.name}[{position}]"
+        return "a rejected draft"
+
+
+class Transfers:
+    """The worker's queue: jobs submitted, run when told to, reported when asked for."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.queue: dict[int, Job] = {}
+        self.finished: list[int] = []
+        self.budget: int | None = None
+        self.newest = False
+
+    def submit(self, job: Job) -> None:
+        self.queue[job.id] = job
+
+    def wait(self, jobs: Iterable[int]) -> None:
+        """Run these now: the caller goes on only when they are done."""
+        for job in sorted(jobs):
+            if job in self.queue:
+                self._run(job)
+
+    def collect(self) -> list[int]:
+        """Run as many as this step may complete, and hand over all that are done.
+
+        Copies run here, as late as a copy that is reported now can: after the step's
+        kernels, so a block written again without a fence is caught.
+        """
+        ready = list(self.queue)
+        if self.newest:
+            ready.reverse()
+        for job in ready if self.budget is None else ready[:self.budget]:
+            self._run(job)
+        done = self.finished
+        self.finished = []
+        return done
+
+    def _run(self, job: int) -> None:
+        self.memory.run(self.queue.pop(job))
+        self.finished.append(job)

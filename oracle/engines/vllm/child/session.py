@@ -1,0 +1,79 @@
+"""Which engine is being talked to?  The one last started; this is where lines become calls."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+from typing import Any
+
+import vllm
+
+from . import shims
+from .build import Config
+from .postmortem import died, in_engine
+from .run import Run
+from .serve import BadInput
+
+
+class Session:
+    """One process's conversation: at most one engine at a time."""
+
+    def __init__(self) -> None:
+        self.version = str(getattr(vllm, "__version__", "unknown"))
+        self.run: Run | None = None
+        self.dead = False
+        # vLLM's modules never go away; collecting them again and again costs a third of a run.
+        gc.collect()
+        gc.freeze()
+
+    def answer(self, ask: dict[str, Any]) -> list[dict[str, Any]]:
+        do = ask.get("do")
+        if do == "start":
+            return self.start(ask)
+        if self.dead:
+            raise BadInput("the engine died; start it again")
+        if self.run is None:
+            raise BadInput("no engine is running; start one first")
+        seen: list[dict[str, Any]] = []
+        self.run.seen = seen
+        try:
+            self.run.do(ask)
+        except BadInput:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            if not in_engine(error):
+                raise
+            self.dead = True
+            self.run.tell_failed(error)
+            seen.append(died(error))
+        return seen
+
+    def start(self, ask: dict[str, Any]) -> list[dict[str, Any]]:
+        shim = shims.pick(self.version)
+        if shim is None:
+            oldest = ".".join(map(str, shims.RANGES[-1].SINCE))
+            raise BadInput(f"vllm {self.version} is older than {oldest}, the oldest this "
+                           f"adapter knows")
+        if self.run is not None:
+            self.run.close()
+            self.run = None
+        self.dead = False
+        config = Config.parse(ask.get("config") or {})
+        try:
+            self.run = Run(config, shim)
+        except BadInput:
+            raise
+        except Exception as error:
+            newest = shims.RANGES[0]
+            print(f"building vllm {self.version} failed", file=sys.stderr)
+            traceback.print_exc()
+            hint = ""
+            if shim is newest:
+                hint = (f"; the adapter was written for releases up to 0.33 and tried its "
+                        f"newest part ({newest.__name__.rsplit('.', 1)[-1]})")
+            raise BadInput(f"vllm {self.version} cannot be built headless: "
+                           f"{type(error).__name__}: {error}{hint}") from error
+        return [{"saw": "hello", "engine": "vllm", "version": self.version,
+                 "unseen": list(self.run.unseen)}]
