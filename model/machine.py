@@ -73,13 +73,17 @@ class Where:
 Update = Assign | Where
 
 
+Label = str | Callable[[Mapping[str, str]], str]
+"""A step in words: a template with parameters in braces, or a function of their shown values."""
+
+
 @dataclass(frozen=True)
 class Action:
     """A traced action: its parameters, guard and updates as terms, and how people read it."""
 
     name: str
     doc: str
-    label: str
+    label: Label
     parameters: tuple[Bound, ...]
     requirements: tuple[Requirement, ...]
     updates: tuple[Update, ...]
@@ -92,7 +96,7 @@ class Action:
     def describe(self, values: Mapping[str, int]) -> str:
         """The step with these parameter values, in words."""
         shown = {p.name: p.sort.show(values[p.name]) for p in self.parameters}
-        return self.label.format(**shown)
+        return self.label(shown) if callable(self.label) else self.label.format(**shown)
 
 
 class VariableView:
@@ -181,7 +185,7 @@ ActionFunction = Callable[..., None]
 @dataclass(frozen=True)
 class _Declared:
     function: ActionFunction
-    label: str
+    label: Label
     external: bool
 
 
@@ -214,10 +218,9 @@ class Part:
         """
         self.variables.append(Variable(name, tuple(domain), sort, initial, rigid=True, doc=doc))
 
-    def action(self, label: str, external: bool = False) -> Callable[[ActionFunction],
+    def action(self, label: Label, external: bool = False) -> Callable[[ActionFunction],
                                                                      ActionFunction]:
-        """Declare an action.  ``label`` says a step in words, with parameters in braces;
-        ``external`` ones are done to the engine, the others by it."""
+        """Declare an action.  ``label`` says a step in words; ``external`` ones are done to the engine, the others by it."""
 
         def declare(function: ActionFunction) -> ActionFunction:
             self.actions[function.__name__] = _Declared(function, label, external)

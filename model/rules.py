@@ -104,18 +104,20 @@ def cursor_after_offer(cursor: Any, offered: Any, claim: Claim) -> Any:
     return maximum(cursor, offered)
 
 
-def cursor_in_passing(cursor: Any, claim: Claim) -> Any:
-    """The cursor when a planner passes over a request that has nothing new to offer.
+def cursor_in_passing(cursor: Any, bound: Any, claim: Claim) -> Any:
+    """The cursor when a planner passes over a request that has nothing to offer up to ``bound``.
 
     Never moved back: at the edge from prefill to decoding the storable count of a draft
     group drops by one.
     """
-    return maximum(cursor, storable(claim))
-
-
-def cursor_after_refusal(cursor: Any, claim: Claim) -> Any:
-    """The cursor when the host pool refused: where it was, so that the offer is made again."""
     del claim
+    return maximum(cursor, bound)
+
+
+def cursor_after_refusal(cursor: Any, bound: Any, claim: Claim) -> Any:
+    """The cursor when the host pool refused an offer up to ``bound``: where it was, so that the
+    offer is made again."""
+    del bound, claim
     return cursor
 
 
@@ -131,8 +133,8 @@ class Design:
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any], Any] = tokens_counted
     cursor_after_offer: Callable[[Any, Any, Claim], Any] = cursor_after_offer
-    cursor_in_passing: Callable[[Any, Claim], Any] = cursor_in_passing
-    cursor_after_refusal: Callable[[Any, Claim], Any] = cursor_after_refusal
+    cursor_in_passing: Callable[[Any, Any, Claim], Any] = cursor_in_passing
+    cursor_after_refusal: Callable[[Any, Any, Claim], Any] = cursor_after_refusal
     cursor_after_clearing: Callable[[Any], Any] = cursor_after_clearing
 
 

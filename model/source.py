@@ -18,10 +18,15 @@ _INFIX = {"add": "+", "sub": "-", "div": "//", "lt": "<", "le": "<=", "eq": "=="
 
 @dataclass(frozen=True)
 class Printer:
-    """Prints terms; ``read`` prints a variable at printed indices, ``limit`` a sort's size."""
+    """Prints terms; ``read`` prints a variable at printed indices, ``limit`` a sort's size.
+
+    With ``capped`` every range ends at the sort's size; without, sizes have no end and are
+    asked for only where nothing else limits a range.
+    """
 
     read: Callable[[Read, Sequence[str]], str]
     limit: Callable[[Sort], str]
+    capped: bool = True
 
     def expression(self, term: Term, names: Names) -> str:
         """One Python expression.  Conditions are Python booleans, numbers integers."""
@@ -83,7 +88,9 @@ class Printer:
 
     def _range(self, bound: Bound, left: list[Term],
                names: Names) -> tuple[str, str, list[Term]]:
-        lows, highs, kept = ["0"], [self.limit(bound.sort)], []
+        lows: list[str] = ["0"]
+        highs: list[str] = [self.limit(bound.sort)] if self.capped else []
+        kept: list[Term] = []
         for term in left:
             found = self._limits(bound, term, names)
             if found is None:
@@ -92,6 +99,7 @@ class Printer:
             low, high = found
             lows += [low] if low else []
             highs += [high] if high else []
+        highs = highs or [self.limit(bound.sort)]
         low = lows[0] if len(lows) == 1 else f"max({', '.join(lows)})"
         high = highs[0] if len(highs) == 1 else f"min({', '.join(highs)})"
         return low, high, kept

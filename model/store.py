@@ -9,6 +9,8 @@ Jobs complete at once here; that they do not is another part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .keys import CHUNK, CHUNKS, Chunks
 from .machine import Part, View
 from .requests import ABORTED, ABSENT, GROUP, REQUEST, RUNNING, Group, Request, ended
@@ -53,7 +55,12 @@ def _named(known: Term, start: Term, end: Term) -> Term:
     return minimum(known, end) - minimum(known, start)
 
 
-@part.action("chunks of request {r} in group {g} up to {n} are offered and taken, {d} declined")
+def _offer(v: Mapping[str, str]) -> str:
+    taken = f"the planner offers request {v['r']}'s chunks below {v['n']} in group {v['g']}"
+    return f"{taken}: all taken" if v["d"] == v["n"] else f"{taken}: chunk {v['d']} declined"
+
+
+@part.action(_offer)
 def plan_store(s: View, r: Request, g: Group, n: Chunks, d: Chunks) -> None:
     """The pool takes the chunks from the cursor to ``n``, but for chunk ``d`` which it holds
     already (``d`` = ``n``: it declines none).  The job names the keys and the blocks of those
@@ -86,7 +93,8 @@ def refuse(s: View, r: Request) -> None:
     s.excused[r] = True
     s.cursor.where(
         lambda r2, g: r2 == r,
-        lambda r2, g: s.rules.cursor_after_refusal(s.cursor[r2, g], claim(s, r2, g)),
+        lambda r2, g: s.rules.cursor_after_refusal(
+            s.cursor[r2, g], s.rules.storable(claim(s, r2, g)), claim(s, r2, g)),
     )
 
 
@@ -94,9 +102,10 @@ def refuse(s: View, r: Request) -> None:
 def settle(s: View, r: Request, g: Group) -> None:
     """Nothing new to offer; the cursor is derived again all the same."""
     known = claim(s, r, g)
+    bound = s.rules.storable(known)
     s.require("planned for", planned_for(s, r))
-    s.require("nothing to offer", s.rules.storable(known) <= s.cursor[r, g])
-    s.cursor[r, g] = s.rules.cursor_in_passing(s.cursor[r, g], known)
+    s.require("nothing to offer", bound <= s.cursor[r, g])
+    s.cursor[r, g] = s.rules.cursor_in_passing(s.cursor[r, g], bound, known)
 
 
 @part.action("the host pool is reset", external=True)

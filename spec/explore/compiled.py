@@ -7,6 +7,7 @@ conditions.  Same states, same counts as `reference`; a test holds the two toget
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from kvoracle.model.terms import (
     Term,
     conjunction,
     conjuncts,
+    mentions,
 )
 
 from .layout import Layout
@@ -243,14 +245,10 @@ def _in(term: Term, terms: list[Term]) -> bool:
 
 
 def _mentions(term: Term, wanted: Term) -> bool:
-    from kvoracle.model.terms import mentions
-
     return mentions(term, lambda t: t is wanted)
 
 
 def _rename(source: str, old: str, new: str) -> str:
-    import re
-
     return re.sub(rf"\b{re.escape(old)}\b", new, source)
 
 

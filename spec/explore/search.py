@@ -8,14 +8,14 @@ scope give the same counts and the same counterexample.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvoracle.model.machine import Machine, Predicate, invariant
 from kvoracle.model.scopes import Scope
 
-from ..properties import EVERYTHING, Property
+from ..properties import PROPERTIES, Property
 from .layout import Layout
 
 Successor = tuple[str, tuple[int, ...], bytes]
@@ -47,7 +47,7 @@ class MachineStep:
 
 @dataclass(frozen=True)
 class Violation:
-    """A property broken at the end of a shortest run."""
+    """A property broken at the end of a shortest run; ``also`` names others broken there."""
 
     property: str
     also: tuple[str, ...]
@@ -69,7 +69,12 @@ class Exploration:
     complete: bool = False
     evaluated: dict[str, int] = field(default_factory=dict)
     witnesses: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    violation: Violation | None = None
+    violations: dict[str, Violation] = field(default_factory=dict)
+
+    @property
+    def violation(self) -> Violation | None:
+        """The first violation found: no run to any is shorter."""
+        return next(iter(self.violations.values()), None)
 
     @property
     def unseen_witnesses(self) -> dict[str, list[str]]:
@@ -106,16 +111,17 @@ def explore(
     variant: str | None = None,
     properties: Iterable[Property] | None = None,
     max_states: int | None = None,
-    stop: bool = True,
+    find_all: bool = False,
     progress: Progress | None = None,
 ) -> Exploration:
     """Search ``scope`` breadth first and check the properties in every state and step.
 
-    Stops at the first state or step that breaks one (``stop``), or after ``max_states``
-    distinct states; `Exploration.complete` says whether everything was seen.
+    Stops at the first state or step that breaks one, or with ``find_all`` when a shortest run
+    to each that can be broken is found, or after ``max_states`` distinct states;
+    `Exploration.complete` says whether everything was seen.
     ``progress`` is called about once a second with the counts and the frontier's size.
     """
-    chosen = [p for p in (properties or EVERYTHING.values()) if p.applies(machine)]
+    chosen = [p for p in (properties or PROPERTIES.values()) if p.applies(machine)]
     over_states = [(p.name, p.over_states(machine)) for p in chosen if not p.is_step]
     over_steps = [
         _StepCheck(p.name, {a: p.over_steps(machine, a) for a in machine.actions})
@@ -145,19 +151,24 @@ def explore(
                 broken.append(name)
         return tuple(broken)
 
-    def finish(broken: Sequence[str], last_step: Successor | None, before: bytes) -> Exploration:
+    def done() -> Exploration:
         result.distinct, result.seconds = len(parents), time.perf_counter() - started
-        if broken:
-            order = [n for n in EVERYTHING if n in broken]
-            run = _run_to(machine, parents, before)
-            if last_step is not None:
-                run += (_step(machine, *last_step),)
-            result.violation = Violation(order[0], tuple(order[1:]), run)
         return result
 
+    def record(broken: tuple[str, ...], before: bytes, last: Successor | None) -> bool:
+        """Keep the runs of what is broken for the first time; whether to stop."""
+        order = [p.name for p in chosen if p.name in broken]
+        for name in order:
+            if name not in result.violations:
+                run = _run_to(machine, parents, before)
+                run += (_step(machine, *last),) if last is not None else ()
+                others = tuple(n for n in order if n != name)
+                result.violations[name] = Violation(name, others, run)
+        return not find_all or len(result.violations) == len(chosen)
+
     broken = visit(backend.initial)
-    if broken and stop:
-        return finish(broken, None, backend.initial)
+    if broken and record(broken, backend.initial, None):
+        return done()
     frontier = [backend.initial]
     while frontier:
         result.depth += 1
@@ -172,18 +183,17 @@ def explore(
                 broken = ()
                 if new:
                     parents[after] = (state, action, values)
+                    following.append(after)
                     broken = visit(after)
                 for check in over_steps:
                     predicate = check.by_action[action]
                     result.evaluated[check.name] += _instances(predicate, scope)
                     if not backend.holds(predicate, state, after):
                         broken += (check.name,)
-                if broken and stop:
-                    return finish(broken, successor, state)
-                if new:
-                    following.append(after)
+                if broken and record(broken, state, successor):
+                    return done()
             if max_states is not None and len(parents) >= max_states:
-                return finish((), None, state)
+                return done()
             now = time.perf_counter()
             if progress is not None and now - last >= PROGRESS_SECONDS:
                 last = now
@@ -192,7 +202,7 @@ def explore(
         frontier = following
     result.depth -= 1
     result.complete = True
-    return finish((), None, backend.initial)
+    return done()
 
 
 def _step(machine: Machine, action: str, values: tuple[int, ...], state: bytes) -> MachineStep:

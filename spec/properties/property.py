@@ -27,6 +27,7 @@ class Property:
     design's explanation, proved and searched like the others, but no user-facing promise.
     ``parts`` names parts of the machine without which the property says nothing.  A
     ``derived`` one follows in any state from the others, and helps to prove none of them.
+    ``supports`` names the promise that a lemma is there for.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Property:
     bugs: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     derived: bool = False
+    supports: str = ""
 
     def applies(self, machine: Machine) -> bool:
         """Whether the machine has the parts that the property speaks of."""

@@ -223,6 +223,7 @@ COUNTS_IN_ORDER = Property(
     source="vLLM Request.num_computed_tokens, num_tokens, num_prompt_tokens",
     function=_counts_in_order,
     lemma=True,
+    supports="NoVolatileStore",
 )
 
 
@@ -240,6 +241,7 @@ HELD_IS_KNOWN = Property(
     source="follows from storable counting whole chunks of computed tokens",
     function=_held_is_known,
     lemma=True,
+    supports="NoVolatileStore",
 )
 
 
@@ -259,6 +261,7 @@ TAIL_NOT_HELD = Property(
     source="vLLM docstring of storable_chunks",
     function=_tail_not_held,
     lemma=True,
+    supports="NoVolatileStore",
     parts=("drafts",),
 )
 

@@ -54,7 +54,7 @@ NO_BLOCK_BOUND = Variant(
     lacks="the bound by allocated blocks",
     source="vLLM issue #49118, before PR #49146",
     design=Design(storable=_by_tokens_and_keys, tokens_counted=_tokens_of_the_aborted),
-    breaks=("KeysEqBlocks",),
+    breaks=("KeysEqBlocks", "NoVolatileStore"),
     scope="seed",
 )
 
@@ -64,7 +64,7 @@ REWIND_AT_CLEAR = Variant(
     lacks="the bounds by blocks and by keys (rewinding the cursor does not replace them)",
     source="vLLM PR52211, closed by its author who saw it fail",
     design=Design(storable=by_tokens, cursor_after_clearing=lambda cursor: 0),
-    breaks=("KeysEqBlocks",),
+    breaks=("KeysEqBlocks", "KeyedOnly", "MonotoneProgress"),
     scope="seed",
 )
 
@@ -102,7 +102,8 @@ CURSOR_KEEPS_TAIL = Variant(
     design=Design(
         cursor_after_offer=lambda cursor, offered, claim: maximum(
             cursor, _storable_with_the_tail(claim)),
-        cursor_in_passing=lambda cursor, claim: maximum(cursor, _storable_with_the_tail(claim)),
+        cursor_in_passing=lambda cursor, bound, claim: maximum(
+            cursor, _storable_with_the_tail(claim)),
     ),
     breaks=("NoHole",),
     scope="draft",
@@ -116,7 +117,8 @@ CURSOR_IGNORES_KEYS = Variant(
     design=Design(
         cursor_after_offer=lambda cursor, offered, claim: maximum(
             cursor, _by_tokens_and_blocks(claim)),
-        cursor_in_passing=lambda cursor, claim: maximum(cursor, _by_tokens_and_blocks(claim)),
+        cursor_in_passing=lambda cursor, bound, claim: maximum(
+            cursor, _by_tokens_and_blocks(claim)),
     ),
     breaks=("NoHole",),
     scope="seed",
@@ -127,7 +129,7 @@ CURSOR_FALLS_BACK = Variant(
     statement="the cursor is set to the storable count, without a maximum",
     lacks="the maximum with the cursor's old value",
     source="vLLM advance_stored_idx: the count drops by one where decoding begins",
-    design=Design(cursor_in_passing=lambda cursor, claim: storable(claim)),
+    design=Design(cursor_in_passing=lambda cursor, bound, claim: bound),
     breaks=("MonotoneProgress",),
     scope="draft",
 )
@@ -137,7 +139,7 @@ ADVANCE_ON_REFUSAL = Variant(
     statement="the cursor moves although the host pool refused the offer",
     lacks="keeping the cursor where it is when the pool refuses",
     source="vLLM issue #26329, PR27697",
-    design=Design(cursor_after_refusal=lambda cursor, claim: maximum(cursor, storable(claim))),
+    design=Design(cursor_after_refusal=lambda cursor, bound, claim: maximum(cursor, bound)),
     breaks=("NoHole",),
     scope="seed",
 )

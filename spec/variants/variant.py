@@ -14,8 +14,7 @@ from kvoracle.model.scopes import Scope
 class Variant:
     """A design that differs from the reference, and what is expected of it.
 
-    ``breaks`` names the properties it is expected to break, the first one first in the
-    shortest run; ``scope`` is where that run is found.  ``lacks`` says in a few words which
+    ``breaks`` names the properties it breaks in ``scope``, all of them.  ``lacks`` says in a few words which
     rule the design lacks: the oracle's diagnosis quotes it.
     """
 
