@@ -206,7 +206,7 @@ class CopyEngine:
             first = move.slot * self.blocks_per_chunk + move.offset
             rows.extend(range(first, first + len(move.blocks)))
         for group, (blocks, _) in per_group.items():
-            if blocks and not (0 <= min(blocks) and max(blocks) < self._num_blocks[group]):
+            if blocks and (min(blocks) < 0 or max(blocks) >= self._num_blocks[group]):
                 raise BadMove(
                     f"blocks {min(blocks)} to {max(blocks)} of {self._num_blocks[group]} "
                     f"in group {group}"

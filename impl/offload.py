@@ -357,7 +357,9 @@ class Offloader:
         ]
         if gone:
             names = set(gone)
-            self._residue = {b: owner for b, owner in self._residue.items() if owner[0] not in names}
+            self._residue = {
+                block: owner for block, owner in self._residue.items() if owner[0] not in names
+            }
         for request in gone:
             self.planner.forget(request)
             del self._finished[request]

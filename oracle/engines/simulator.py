@@ -485,7 +485,7 @@ class SimulatedEngine:
             self._run = Simulator(config, self._planner(config), self._memory(config))
         except BadStimulus:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the engine raises is a finding
+        except Exception as error:  # whatever the engine raises is a finding
             return [self._hello, _died(error)]
         return [self._hello]
 
@@ -502,7 +502,7 @@ class SimulatedEngine:
         except BadStimulus:
             run.seen = []
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the engine raises is a finding
+        except Exception as error:  # whatever the engine raises is a finding
             run.seen.append(_died(error))
             self._run = None
         seen, run.seen = run.seen, []

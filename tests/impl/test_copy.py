@@ -7,13 +7,20 @@ import subprocess
 import sys
 
 import pytest
-import torch
+
 from kvoracle.impl import BadConfig, BadMove, ChunkMove, UnknownJob
+
+pytest.importorskip("torch")
+import torch
+
 from kvoracle.impl.copy import CopyEngine
 
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-DEVICES = ["cpu", pytest.param("cuda", marks=CUDA)]
-PATHS = [("cpu", False), ("cpu", True), pytest.param("cuda", True, marks=CUDA)]
+NO_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+PATHS = [
+    ("cpu", False),
+    ("cpu", True),
+    pytest.param("cuda", True, marks=[pytest.mark.cuda, NO_CUDA]),
+]
 
 
 def layers_of(device: str, blocks: int = 9) -> list[list[torch.Tensor]]:
@@ -123,13 +130,14 @@ def test_jobs_are_reported_once() -> None:
 
 def test_tensors_that_do_not_fit_are_refused() -> None:
     good = torch.zeros(4, 8)
-    for layers in (
+    bad: list[list[list[torch.Tensor]]] = [
         [],
         [[]],
         [[good, torch.zeros(4, 9)]],
         [[torch.zeros(8)]],
         [[torch.zeros(8, 4).t()]],
-    ):
+    ]
+    for layers in bad:
         with pytest.raises(BadConfig):
             CopyEngine(layers, 2)
     with pytest.raises(BadConfig, match="slots must be"):
@@ -141,12 +149,13 @@ def test_planning_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@CUDA
+@pytest.mark.cuda
+@NO_CUDA
 def test_store_waits_for_kernels_and_kernels_wait_for_loads() -> None:
     layer = torch.zeros(4, 1 << 20, device="cuda")
     engine = CopyEngine([[layer]], 4, device="cuda")
     for round_ in range(1, 6):
-        torch.cuda._sleep(20_000_000)
+        torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
         layer[1] = round_
         engine.store(2 * round_, [move(0, 0, (1,))])
         engine.fence([2 * round_])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvoracle.impl import (
     BadConfig,
     GroupSpec,
@@ -43,7 +44,8 @@ def may_store(
     # While decoding, the last whole chunk of a draft group may be rewritten.
     if draft and decoding and not finished and positions[-1] + size not in counted:
         return False
-    return chunk < keys and all(b < blocks for b in range(chunk * per_chunk, (chunk + 1) * per_chunk))
+    own = range(chunk * per_chunk, (chunk + 1) * per_chunk)
+    return chunk < keys and all(block < blocks for block in own)
 
 
 @settings(max_examples=400, deadline=None)
@@ -207,7 +209,7 @@ def test_groups_are_offered_by_the_position_their_chunks_end_at() -> None:
 
 def test_requests_must_be_announced_once() -> None:
     planner = one_group()
-    with pytest.raises(UnknownRequest, match="^request 'a' is not tracked$"):
+    with pytest.raises(UnknownRequest, match=r"^request 'a' is not tracked$"):
         planner.due("a")
     planner.arrive("a", 1)
     with pytest.raises(RequestExists):
@@ -224,7 +226,7 @@ def test_impossible_sizes_are_refused_in_one_line(size: int) -> None:
         lambda: OffloadConfig((GroupSpec(1),), host_slots=size),
         lambda: OffloadConfig((GroupSpec(1),), 1, blocks_per_chunk=size),
     ):
-        with pytest.raises(BadConfig, match="at least 1, got") as caught:
+        with pytest.raises(BadConfig, match=r"at least 1, got") as caught:
             build()
         assert "\n" not in str(caught.value)
     with pytest.raises(BadConfig):

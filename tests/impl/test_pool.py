@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+
 from kvoracle.impl import BadConfig, ChunkState, HostPool, NotReady, UnbalancedPin
 
 SLOTS = 3
