@@ -11,14 +11,14 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from . import drafts, hits, requests, store
+from . import drafts, hits, limits, requests, store
 from .keys import blocks, keys
 from .machine import ActionFunction, Machine, Part
 from .rules import REFERENCE, Design
 from .terms import Plain, Sort, Variable
 
 CORE = (requests.part, keys, blocks, store.part)
-ALL_PARTS = (*CORE, hits.part, drafts.part)
+ALL_PARTS = (*CORE, hits.part, limits.part, drafts.part)
 
 
 class UnknownName(Exception):
@@ -97,6 +97,13 @@ SCOPES: dict[str, Scope] = {
             "a draft group: the volatile tail, rejected drafts, prefill to decoding",
             (*CORE, drafts.part),
             _sizes(requests=1, groups=1, tokens=7, chunks=3, blocks=3, accepted=1),
+            {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,), "draft": (True,)},
+        ),
+        Scope(
+            "limits",
+            "a draft group of a request of which only some tokens may be offloaded",
+            (*CORE, limits.part, drafts.part),
+            _sizes(requests=1, groups=1, tokens=4, chunks=2, blocks=2, accepted=1),
             {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,), "draft": (True,)},
         ),
         Scope(

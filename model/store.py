@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .keys import CHUNK, CHUNKS, Chunks
+from .limits import offloadable
 from .machine import Part, View
 from .requests import ABORTED, ABSENT, GROUP, REQUEST, RUNNING, Group, Request, ended
 from .rules import Claim, Design, whole_chunks
@@ -33,8 +34,9 @@ part.ghost("job_blocks", (REQUEST, GROUP), CHUNKS, "chunks' worth of blocks that
 
 def claim(s: View, r: Term, g: Term, rules: Design | None = None) -> Claim:
     """What the planner knows of a request in a group, by the design or by other ``rules``."""
+    tokens = (rules or s.rules).tokens_counted(s.computed[r], s.tokens[r], s.life[r] == ABORTED)
     return Claim(
-        tokens=(rules or s.rules).tokens_counted(s.computed[r], s.tokens[r], s.life[r] == ABORTED),
+        tokens=offloadable(s, r, tokens) if s.has("limits") else tokens,
         prompt=s.prompt[r],
         finished=ended(s, r),
         draft=s.draft[g] if s.has("drafts") else False,

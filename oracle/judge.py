@@ -1,0 +1,422 @@
+"""Does what an engine was seen to do follow from the machine?
+
+Refinement, not equality: every observation is an action of the machine with
+parameters.  The judge checks that the machine permits it, makes the same step, and
+checks the properties that the step could have broken.  What to store, when to refuse,
+how far to allocate are the engine's choice; a property never is.
+
+Where an observation is not permitted, the step is made all the same, to see which
+property it breaks.  If it breaks none, that is a *departure*: the engine does what the
+machine knows no action for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from kvoracle.model.machine import Action, Machine
+from kvoracle.model.requests import ABORTED, ABSENT, RUNNING
+from kvoracle.model.rules import REFERENCE
+from kvoracle.model.run import Program, Run, Undo, Unmet
+from kvoracle.model.scopes import ALL_PARTS
+from kvoracle.model.store import NEVER
+from kvoracle.model.terms import Read, Term, children
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property
+
+from . import events as e
+
+Kind = Literal["violation", "crash", "departure"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something an engine did that it should not have.
+
+    ``at`` is the index of the stimulus in the run; ``because`` completes the sentence
+    "*property* is broken because ...".  ``acceptance``: only the acceptance of drafts
+    suffers, never the output.  ``died`` holds the evidence of a crash.
+    """
+
+    kind: Kind
+    property: str
+    because: str
+    at: int
+    r: str = ""
+    acceptance: bool = False
+    died: e.Died | None = None
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A property as a search for what breaks it in one request's part of the state."""
+
+    property: Property
+    broken: Callable[..., tuple[int, ...] | None]
+    parameters: tuple[str, ...]
+
+
+def _reads(term: Term) -> frozenset[str]:
+    own = frozenset({term.variable.name}) if isinstance(term, Read) else frozenset()
+    return own.union(*map(_reads, children(term)))
+
+
+class Rulebook:
+    """The machine compiled for judging, with the checks that each action calls for."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.program = Program(machine)
+        checks: list[tuple[frozenset[str], _Check]] = []
+        steps: list[tuple[Property, dict[str, _Check]]] = []
+        for p in EVERYTHING.values():
+            # What follows from the others in any state is an obligation at rest: Retired.
+            if p.derived or not p.applies(machine):
+                continue
+            if p.is_step:
+                steps.append((p, {a: self._step_check(p, a) for a in machine.actions}))
+            else:
+                predicate = p.over_states(machine)
+                broken = self.program.predicate(predicate, ("r",))
+                names = tuple(x.name for x in predicate.parameters)
+                checks.append((_reads(predicate.term), _Check(p, broken, names)))
+        self.checks: dict[str, list[_Check]] = {}
+        for action in machine.actions.values():
+            written = {u.variable.name for u in action.updates}
+            self.checks[action.name] = [c for reads, c in checks if reads & written] + [
+                by_action[action.name] for _, by_action in steps
+            ]
+
+    def _step_check(self, p: Property, action: str) -> _Check:
+        predicate = p.over_steps(self.machine, action)
+        broken = self.program.predicate(predicate, ("r",), in_step=True)
+        return _Check(p, broken, tuple(x.name for x in predicate.parameters))
+
+    def action(self, name: str) -> Action:
+        """The action of this name."""
+        return self.machine.actions[name]
+
+
+@lru_cache(maxsize=1)
+def reference() -> Rulebook:
+    """The reference design with every part, compiled once a process."""
+    return Rulebook(Machine(ALL_PARTS, REFERENCE))
+
+
+def constants(config: e.Config) -> dict[str, tuple[int, ...]]:
+    """The scope constants of an engine's configuration, a value a group."""
+    groups = range(len(config.groups))
+    return {
+        "tokens_per_chunk": tuple(config.tokens_per_chunk(g) for g in groups),
+        "blocks_per_chunk": tuple(config.blocks_per_chunk for _ in groups),
+        "draft": tuple(int(config.groups[g].draft) for g in groups),
+    }
+
+
+class _Found(Exception):
+    """Carries a finding out of the observation at hand."""
+
+    def __init__(self, kind: Kind, prop: str, because: str, r: str = "",
+                 acceptance: bool = False) -> None:
+        super().__init__(because)
+        self.finding = (kind, prop, because, r, acceptance)
+
+
+@dataclass
+class Judge:
+    """Judges one run of one engine; stops at the first finding, since after it the state of
+    the machine and of the engine have parted."""
+
+    config: e.Config
+    rulebook: Rulebook = field(default_factory=reference)
+
+    def __post_init__(self) -> None:
+        groups = len(self.config.groups)
+        self.run = Run(self.rulebook.program, constants(self.config), {"Group": groups})
+        self.judged = 0
+        self.evaluated: dict[str, int] = dict.fromkeys(PROPERTIES, 0)
+        self.unseen: set[str] = set()
+        self.stored = self.read = 0
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._rejected: set[str] = set()
+
+    # --- requests and their slots ---------------------------------------------------
+
+    def slot(self, r: str) -> int | None:
+        """The machine's number for a request it tracks."""
+        return self._slots.get(r)
+
+    @property
+    def tracked(self) -> dict[str, int]:
+        """The requests that the machine tracks, with their numbers."""
+        return dict(self._slots)
+
+    def _slot(self, r: str) -> int:
+        slot = self._slots.get(r)
+        if slot is None:
+            raise _Found("departure", "", f"the engine speaks of request {r!r}, which it never "
+                         "said had arrived", r)
+        return slot
+
+    # --- making steps ------------------------------------------------------------------
+
+    def _step(self, action: str, name: str, /, **values: int) -> Undo:
+        """Make a step that the machine should permit, and check what it could break."""
+        unmet = self.run.unmet(action, **values)
+        detail = "" if unmet is None else self.run.explain(unmet.term, action, values)
+        undo = self.run.apply(action, **values)
+        self._check(action, name, values.get("r"))
+        if unmet is not None:
+            step = self.rulebook.action(action).describe(values)
+            raise _Found("departure", "", f"the machine does not permit that {step}: "
+                         f"{unmet.name} is not met ({detail})", name)
+        return undo
+
+    def _check(self, action: str, r: str, slot: int | None) -> None:
+        if slot is None:  # a reset: it clears, and clearing is kept by every property
+            return
+        for check in self.rulebook.checks[action]:
+            name = check.property.supports or check.property.name
+            self.evaluated[name] += 1
+            values = self.run.broken(check.broken, slot)
+            if values is not None:
+                where = dict(zip(check.parameters, values))
+                raise _Found("violation", name, self._because(check.property, r, where), r,
+                             self._acceptance(check.property, where))
+
+    def _acceptance(self, prop: Property, where: dict[str, int]) -> bool:
+        """Whether only drafts can suffer: a draft group's chunk that is whole but not final."""
+        g = where.get("g")
+        if prop.name not in ("TailNotHeld", "NoVolatileStore") or g is None:
+            return False
+        computed = self.run.get("computed", where["r"]) // self.run.get("tokens_per_chunk", g)
+        return self.config.groups[g].draft and where["c"] < computed
+
+    def _because(self, prop: Property, r: str, where: dict[str, int]) -> str:
+        slot, get = where["r"], self.run.get
+        g = where.get("g", 0)
+        group = f" in group {g}" if len(self.config.groups) > 1 else ""
+        name = prop.supports or prop.name
+        if name == "KeysEqBlocks":
+            return (f"the job of request {r}{group} names {get('job_keys', slot, g)} keys and "
+                    f"{get('job_blocks', slot, g)} chunks' worth of blocks")
+        if name == "KeyedOnly":
+            return (f"chunk {where['c']} of request {r}{group} is stored, and "
+                    f"{get('keys', slot, g)} keys are known")
+        if name == "NoHole":
+            return (f"chunk {where['c']} of request {r}{group} is behind the cursor "
+                    f"{get('cursor', slot, g)} and was never offered")
+        if name == "NoVolatileStore":
+            whole = get("computed", slot) // get("tokens_per_chunk", slot and g or g)
+            if "c" in where and where["c"] >= whole:
+                return (f"chunk {where['c']} of request {r}{group} is stored, and only {whole} "
+                        f"chunks are wholly computed")
+            return (f"chunk {where.get('c', 0)} of request {r}{group}, a draft group's, is stored "
+                    f"while its last position may still be rewritten")
+        return f"of the values {where} of request {r}"
+
+    # --- observations --------------------------------------------------------------------
+
+    def judge(self, observations: Sequence[e.AnyObservation], at: int) -> Finding | None:
+        """Judge what was seen in answer to stimulus number ``at``; the first finding, if any."""
+        for i, observation in enumerate(observations):
+            self.judged += 1
+            try:
+                self._observe(observation, observations[i + 1:])
+            except _Found as found:
+                kind, prop, because, r, acceptance = found.finding
+                return Finding(kind, prop, because, at, r, acceptance)
+            if isinstance(observation, e.Died):
+                because = f"the engine died: {observation.error}"
+                if observation.message:
+                    because += f": {observation.message}"
+                return Finding("crash", "NoCrash", because, at, died=observation)
+        return None
+
+    def _observe(self, seen: e.AnyObservation, rest: Sequence[e.AnyObservation]) -> None:
+        handler = _HANDLERS.get(type(seen))
+        if handler is not None:
+            handler(self, seen, rest)
+
+    def _arrived(self, seen: e.Arrived, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._free.pop() if self._free else len(self._slots)
+        if seen.r in self._slots:
+            raise _Found("departure", "", f"request {seen.r!r} arrives twice", seen.r)
+        self._slots[seen.r] = slot
+        self._step("arrive", seen.r, r=slot, p=seen.prompt)
+        if self.config.prompt_only:
+            self._step("set_limit", seen.r, r=slot, n=seen.prompt)
+
+    def _keys(self, seen: e.KeysKnown, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        if seen.n != self.run.get("keys", slot, seen.g):
+            self._step("keys_arrive", seen.r, r=slot, g=seen.g, n=seen.n)
+
+    def _blocks(self, seen: e.BlocksKnown, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        # A planner may keep its list of a request that does not run until it runs again.
+        if self.run.get("life", slot) == RUNNING \
+                and seen.n != self.run.get("blocks", slot, seen.g):
+            self._step("blocks_told", seen.r, r=slot, g=seen.g, n=seen.n)
+
+    def _started(self, seen: e.Started, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        loaded = self.run.get("life", slot) == RUNNING and self.run.get("computed", slot) > 0
+        if not loaded and not any(isinstance(o, e.Loaded) and o.r == seen.r for o in rest):
+            self._step("start", seen.r, r=slot, n=seen.cached)
+
+    def _loaded(self, seen: e.Loaded, rest: Sequence[e.AnyObservation]) -> None:
+        # A lookup goes by the keys, though a step's counts are told after its admissions.
+        for other in rest:
+            if isinstance(other, e.KeysKnown) and other.r == seen.r:
+                self._keys(other, rest)
+            elif isinstance(other, e.TokensKnown) and other.r == seen.r:
+                break
+        self._step("load", seen.r, r=self._slot(seen.r), n=seen.upto)
+
+    def _computed(self, seen: e.Computed, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        if seen.n != self.run.get("computed", slot):
+            self._step("compute", seen.r, r=slot, n=seen.n)
+
+    def _tokens(self, seen: e.TokensKnown, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        more = seen.n - self.run.get("tokens", slot)
+        # The rejection rewrites the position before the sampled token: it comes first.
+        for other in rest:
+            if isinstance(other, e.Rejected) and other.r == seen.r:
+                self._step("reject", seen.r, r=slot)
+                self._rejected.add(seen.r)
+                break
+            if isinstance(other, e.TokensKnown) and other.r == seen.r:
+                break
+        self._step("sample", seen.r, r=slot, a=more - 1)
+
+    def _reject(self, seen: e.Rejected, rest: Sequence[e.AnyObservation]) -> None:
+        if seen.r in self._rejected:
+            self._rejected.discard(seen.r)
+        else:
+            self._step("reject", seen.r, r=self._slot(seen.r))
+
+    def _planned(self, seen: e.Planned, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        for part in seen.groups:
+            self._counts(seen.r, part)
+            for n, d in self._offers(slot, part):
+                self._step("plan_store", seen.r, r=slot, g=part.g, n=n, d=d)
+
+    def _counts(self, r: str, part: e.Chunks) -> None:
+        transferred = len(set(part.offered) - set(part.declined))
+        if part.blocks is not None and part.blocks != transferred * self.config.blocks_per_chunk:
+            raise _Found(
+                "violation", "KeysEqBlocks",
+                f"the job of request {r} names {part.blocks} blocks of group {part.g} for "
+                f"{transferred} chunks of {self.config.blocks_per_chunk} blocks each", r)
+
+    def _offers(self, slot: int, part: e.Chunks) -> Iterator[tuple[int, int]]:
+        """The offer as offers of the machine, each with at most one chunk declined.
+
+        Chunks behind the cursor were offered before.  A chunk left out between the cursor
+        and the last one offered was passed over.
+        """
+        cursor = self.run.get("cursor", slot, part.g)
+        offered = sorted(c for c in part.offered if c >= cursor)
+        if not offered:
+            return
+        for c in range(cursor, offered[-1]):
+            if c not in offered:
+                raise _Found("violation", "NoHole", f"chunk {c} of group {part.g} is passed over: "
+                             f"chunk {offered[-1]} is offered, and chunk {c} never was")
+        for c in sorted(set(part.declined) & set(offered)):
+            yield c + 1, c
+        end = offered[-1] + 1
+        if end - 1 not in part.declined:
+            yield end, end
+
+    def _refused(self, seen: e.Refused, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        if self.run.unmet("refuse", r=slot) is None:
+            self._step("refuse", seen.r, r=slot)
+
+    def _cursor(self, seen: e.Cursor, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        cursor = self.run.get("cursor", slot, seen.g)
+        self.evaluated["NoHole"] += 1
+        self.evaluated["MonotoneProgress"] += 1
+        if seen.n < cursor:
+            raise _Found("violation", "MonotoneProgress",
+                         f"the cursor of request {seen.r} in group {seen.g} moves back from "
+                         f"{cursor} to {seen.n}", seen.r)
+        for c in range(cursor, seen.n):
+            if self.run.get("mark", slot, seen.g, c) == NEVER:
+                raise _Found("violation", "NoHole",
+                             f"chunk {c} of request {seen.r} in group {seen.g} is behind the "
+                             f"cursor {seen.n} and was never offered", seen.r)
+
+    def _preempted(self, seen: e.Preempted, rest: Sequence[e.AnyObservation]) -> None:
+        self._step("preempt", seen.r, r=self._slot(seen.r))
+
+    def _finished(self, seen: e.Finished, rest: Sequence[e.AnyObservation]) -> None:
+        self._step("abort" if seen.aborted else "finish", seen.r, r=self._slot(seen.r))
+
+    def _retired(self, seen: e.Retired, rest: Sequence[e.AnyObservation]) -> None:
+        slot = self._slot(seen.r)
+        self.evaluated["EventuallyStored"] += 1
+        try:
+            self.run.step("retire", r=slot)
+        except Unmet as unmet:
+            if unmet.requirement != "ended":
+                raise _Found("violation", "EventuallyStored", self._left(seen.r, slot), seen.r) \
+                    from None
+            raise _Found("departure", "", f"request {seen.r} is forgotten while it lives",
+                         seen.r) from None
+        del self._slots[seen.r]
+        self._free.append(slot)
+
+    def _left(self, r: str, slot: int) -> str:
+        for g in range(len(self.config.groups)):
+            cursor = self.run.get("cursor", slot, g)
+            n = cursor + 1
+            if self.run.unmet("plan_store", r=slot, g=g, n=n, d=n) is None:
+                return (f"request {r} is forgotten with chunk {cursor} of group {g} never offered, "
+                        f"though its tokens, blocks and key were there and the pool had not "
+                        f"refused it")
+        return f"request {r} is forgotten with storable chunks left"
+
+    def _reset(self, seen: e.WasReset, rest: Sequence[e.AnyObservation]) -> None:
+        self._step("reset", "")
+
+    def _bad_bytes(self, seen: e.BadBytes, rest: Sequence[e.AnyObservation]) -> None:
+        prop = "TrueBytes" if seen.where == "store" else "LoadedBytes"
+        what = {
+            "store": f"chunk {seen.chunk} of request {seen.r} in group {seen.g} was stored with",
+            "load": f"chunk {seen.chunk} of request {seen.r} in group {seen.g} was loaded with",
+            "read": f"attention of request {seen.r} reads position {seen.position} of group "
+                    f"{seen.g}, which holds",
+        }[seen.where]
+        raise _Found("violation", prop, f"{what} {seen.got} instead of {seen.want}", seen.r)
+
+    def _not_at_rest(self, seen: e.NotAtRest, rest: Sequence[e.AnyObservation]) -> None:
+        raise _Found("violation", "NoLeak", f"at rest there is still held: {seen.held}")
+
+    def _hello(self, seen: e.Hello, rest: Sequence[e.AnyObservation]) -> None:
+        self.unseen = set(seen.unseen)
+
+    def _checked(self, seen: e.Checked, rest: Sequence[e.AnyObservation]) -> None:
+        self.stored, self.read = seen.stored, seen.read
+
+
+_HANDLERS: dict[type, Callable[..., None]] = {
+    e.Hello: Judge._hello, e.Arrived: Judge._arrived, e.KeysKnown: Judge._keys,
+    e.BlocksKnown: Judge._blocks, e.Started: Judge._started, e.Loaded: Judge._loaded,
+    e.Computed: Judge._computed, e.TokensKnown: Judge._tokens, e.Rejected: Judge._reject,
+    e.Planned: Judge._planned, e.Refused: Judge._refused, e.Cursor: Judge._cursor,
+    e.Preempted: Judge._preempted, e.Finished: Judge._finished, e.Retired: Judge._retired,
+    e.WasReset: Judge._reset, e.BadBytes: Judge._bad_bytes, e.NotAtRest: Judge._not_at_rest,
+    e.Checked: Judge._checked,
+}
+
+__all__ = ["ABORTED", "ABSENT", "Finding", "Judge", "Rulebook", "constants", "reference"]
