@@ -8,7 +8,8 @@ a row is as wide as the widest group needs.
 
 A move pairs GPU blocks with the places of one slot.  A job's moves of a group
 are copied together: one gather (or scatter) per layer between blocks and a
-contiguous staging buffer, and one copy per run of neighbouring host rows.
+contiguous staging buffer, and one copy per run of neighbouring host rows (on a
+CPU straight between blocks and rows).
 Nothing loops over layers *and* blocks in Python.
 
 Order on CUDA.  Stores and loads have a stream each.  A store waits for what
@@ -89,20 +90,23 @@ class CopyEngine:
         self._cuda = self.device.type == "cuda"
         self._staged = self._cuda if staged is None else staged or self._cuda
         self._staging_bytes = staging_bytes
-        self._layers = [[_as_bytes(t, self.device) for t in group] for group in layers]
-        if not self._layers or not all(self._layers):
+        if not layers or not all(layers):
             raise BadConfig("every group needs at least one layer tensor")
-        self._num_blocks = []
-        self._block_bytes = []
-        for g, group in enumerate(self._layers):
-            shapes = {tuple(t.shape) for t in group}
+        self._layers: list[list[Tensor]] = []
+        self._num_blocks: list[int] = []
+        self._block_bytes: list[int] = []
+        for g, group in enumerate(layers):
+            as_bytes = [_as_bytes(t, self.device) for t in group]
+            shapes = {tuple(t.shape) for t in as_bytes}
             if len(shapes) != 1:
                 raise BadConfig(f"layers of group {g} differ in shape (in bytes): {sorted(shapes)}")
-            self._num_blocks.append(group[0].shape[0])
-            self._block_bytes.append(group[0].shape[1])
+            self._num_blocks.append(as_bytes[0].shape[0])
+            self._block_bytes.append(as_bytes[0].shape[1])
+            word = _widest_word(as_bytes)
+            self._layers.append([t.view(word) for t in as_bytes])
         self._row_bytes = [len(t) * n for t, n in zip(self._layers, self._block_bytes)]
         self.host = torch.zeros(
-            (slots * blocks_per_chunk, max(self._row_bytes)),
+            (slots * blocks_per_chunk, -(-max(self._row_bytes) // 8) * 8),
             dtype=torch.uint8,
             pin_memory=self._cuda,
         )
@@ -115,6 +119,10 @@ class CopyEngine:
         count = len(self._layers[group])
         rows = self.host[:, : self._row_bytes[group]]
         return rows.view(rows.shape[0], count, self._block_bytes[group])
+
+    def _host_words(self, group: int) -> Tensor:
+        rows = self.host[:, : self._row_bytes[group]].view(self._layers[group][0].dtype)
+        return rows.view(rows.shape[0], len(self._layers[group]), -1)
 
     # --- jobs ------------------------------------------------------------------
 
@@ -215,17 +223,20 @@ class CopyEngine:
 
     def _copy_direct(self, group: int, blocks: list[int], rows: list[int], to_host: bool) -> None:
         at, host_at = torch.tensor(blocks), torch.tensor(rows)
-        host = self.host_rows(group)
+        host = self._host_words(group)
         for index, layer in enumerate(self._layers[group]):
             if to_host:
-                host[host_at, index] = layer[at]
+                host[:, index].index_copy_(0, host_at, layer.index_select(0, at))
             else:
-                layer[at] = host[host_at, index]
+                layer.index_copy_(0, at, host[:, index].index_select(0, host_at))
 
     def _copy_staged(
         self, group: int, blocks: list[int], rows: list[int], to_host: bool, transfer: _Transfer
     ) -> None:
-        host, layers = self.host_rows(group), self._layers[group]
+        host, layers = self._host_words(group), self._layers[group]
+        # Rows of a group narrower than the buffer are not contiguous together, and a copy of
+        # such a stretch between devices would be neither direct nor asynchronous.
+        merge = self._row_bytes[group] == self.host.shape[1]
         piece = max(1, self._staging_bytes // self._row_bytes[group])
         for begin in range(0, len(blocks), piece):
             part = rows[begin : begin + piece]
@@ -235,18 +246,16 @@ class CopyEngine:
             # Allocated and used on this stream only, so the allocator may hand the same
             # memory to the next piece without waiting.
             staging = torch.empty(
-                (len(part), len(layers), self._block_bytes[group]),
-                dtype=torch.uint8,
-                device=self.device,
+                (len(part), *host.shape[1:]), dtype=host.dtype, device=self.device
             )
             if to_host:
                 for i, layer in enumerate(layers):
                     staging[:, i] = layer.index_select(0, at)
-                for start, end in _runs(part):
+                for start, end in _runs(part, merge):
                     first = part[start]
                     host[first : first + end - start].copy_(staging[start:end], non_blocking=True)
             else:
-                for start, end in _runs(part):
+                for start, end in _runs(part, merge):
                     first = part[start]
                     staging[start:end].copy_(host[first : first + end - start], non_blocking=True)
                 for i, layer in enumerate(layers):
@@ -257,13 +266,28 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Stretches ``[start, end)`` of ``rows`` whose values are consecutive."""
+def _runs(rows: Sequence[int], merge: bool) -> Iterator[tuple[int, int]]:
+    """Stretches ``[start, end)`` of ``rows`` whose values are consecutive; without ``merge``
+    each row by itself."""
     start = 0
     for i in range(1, len(rows) + 1):
-        if i == len(rows) or rows[i] != rows[i - 1] + 1:
+        if i == len(rows) or not merge or rows[i] != rows[i - 1] + 1:
             yield start, i
             start = i
+
+
+def _widest_word(tensors: Sequence[Tensor]) -> torch.dtype:
+    """The widest integer that all of them can be read in: an index copy moves one element
+    at a time, so eight bytes each is several times quicker than one."""
+    for word in (torch.int64, torch.int32, torch.int16):
+        size = word.itemsize
+        if all(
+            t.shape[1] % size == 0 and t.stride(0) % size == 0 and t.data_ptr() % size == 0
+            and t.storage_offset() % size == 0
+            for t in tensors
+        ):
+            return word
+    return torch.uint8
 
 
 def _as_bytes(layer: Tensor, device: torch.device) -> Tensor:

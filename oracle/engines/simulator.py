@@ -473,8 +473,9 @@ class SimulatedEngine:
         memory: Callable[[Config], Memory] = ListMemory,
         version: str = "",
         unseen: tuple[str, ...] = (),
+        eager: bool = True,
     ) -> None:
-        self._hello = Hello(name, version, unseen)
+        self._hello = Hello(name, version, unseen, eager)
         self._planner, self._memory = planner, memory
         self._run: Simulator | None = None
 
