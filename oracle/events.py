@@ -139,11 +139,17 @@ class Observation(msgspec.Struct, frozen=True, tag_field="saw", forbid_unknown_f
 
 
 class Hello(Observation, frozen=True, tag="hello"):
-    """The engine names itself, and the kinds of observation it cannot make (``unseen``)."""
+    """The engine names itself, and the kinds of observation it cannot make (``unseen``).
+
+    ``eager``: its contract says that a storable chunk is offered in the very step in which
+    it becomes storable, for every request that has tokens scheduled (vLLM: the docstring of
+    ``storable_chunks``, since 0.26).  The oracle holds it to that.
+    """
 
     engine: str
     version: str = ""
     unseen: tuple[str, ...] = ()
+    eager: bool = False
 
 
 class Arrived(Observation, frozen=True, tag="arrived"):

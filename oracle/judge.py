@@ -142,6 +142,8 @@ class Judge:
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
         self._rejected: set[str] = set()
+        self._eager = False
+        self._due: set[str] = set()
 
     # --- requests and their slots ---------------------------------------------------
 
@@ -237,6 +239,9 @@ class Judge:
         return None
 
     def _observe(self, seen: e.AnyObservation, rest: Sequence[e.AnyObservation]) -> None:
+        if self._due and isinstance(seen, _AFTER_PLANNING) and seen.r in self._due:
+            self._due.discard(seen.r)
+            self._all_offered(seen.r)
         handler = _HANDLERS.get(type(seen))
         if handler is not None:
             handler(self, seen, rest)
@@ -281,6 +286,20 @@ class Judge:
         slot = self._slot(seen.r)
         if seen.n != self.run.get("computed", slot):
             self._step("compute", seen.r, r=slot, n=seen.n)
+        if self._eager:
+            self._due.add(seen.r)
+
+    def _all_offered(self, r: str) -> None:
+        """An eager planner has passed over the request: nothing storable is left."""
+        slot = self._slot(r)
+        self.evaluated["EventuallyStored"] += 1
+        for g in range(len(self.config.groups)):
+            n = self.run.get("cursor", slot, g) + 1
+            if self.run.unmet("plan_store", r=slot, g=g, n=n, d=n) is None:
+                raise _Found("violation", "EventuallyStored",
+                             f"the step passed over request {r} and left chunk {n - 1} of group "
+                             f"{g}, whose tokens, blocks and key are there, and the pool had not "
+                             f"refused it", r)
 
     def _tokens(self, seen: e.TokensKnown, rest: Sequence[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
@@ -338,6 +357,7 @@ class Judge:
 
     def _refused(self, seen: e.Refused, rest: Sequence[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
+        self._due.discard(seen.r)
         if self.run.unmet("refuse", r=slot) is None:
             self._step("refuse", seen.r, r=slot)
 
@@ -387,6 +407,7 @@ class Judge:
         return f"request {r} is forgotten with storable chunks left"
 
     def _reset(self, seen: e.WasReset, rest: Sequence[e.AnyObservation]) -> None:
+        self._due.clear()
         self._step("reset", "")
 
     def _bad_bytes(self, seen: e.BadBytes, rest: Sequence[e.AnyObservation]) -> None:
@@ -404,10 +425,14 @@ class Judge:
 
     def _hello(self, seen: e.Hello, rest: Sequence[e.AnyObservation]) -> None:
         self.unseen = set(seen.unseen)
+        self._eager = seen.eager
 
     def _checked(self, seen: e.Checked, rest: Sequence[e.AnyObservation]) -> None:
         self.stored, self.read = seen.stored, seen.read
 
+
+_AFTER_PLANNING = (e.KeysKnown, e.BlocksKnown, e.Computed, e.TokensKnown, e.Finished, e.Preempted)
+"""Whatever of a request comes after its counts shows that the planner has passed over it."""
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     e.Hello: Judge._hello, e.Arrived: Judge._arrived, e.KeysKnown: Judge._keys,
