@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from .diagnose import Diagnosis, with_diagnosis
 from .engines.protocol import Engine
 from .events import AnyObservation, AnyStimulus, Config
 from .judge import Finding, Judge
@@ -21,6 +22,7 @@ class Outcome:
     config: Config
     log: list[tuple[AnyStimulus, list[AnyObservation]]] = field(default_factory=list)
     finding: Finding | None = None
+    diagnoses: list[Diagnosis] = field(default_factory=list)
     judge: Judge | None = None
     engine: str = ""
 
@@ -44,7 +46,8 @@ def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus]) -> Outc
         seen = engine.send(stimulus)
         outcome.log.append((stimulus, seen))
         finding = judge.judge(seen, at)
-    outcome.finding = finding
+    if finding is not None:
+        outcome.finding, outcome.diagnoses = with_diagnosis(finding, judge)
     return outcome
 
 

@@ -27,7 +27,8 @@ class Property:
     design's explanation, proved and searched like the others, but no user-facing promise.
     ``parts`` names parts of the machine without which the property says nothing.  A
     ``derived`` one follows in any state from the others, and helps to prove none of them.
-    ``supports`` names the promise that a lemma is there for.
+    ``supports`` names the promise that a lemma is there for.  Breaking a ``fatal`` one stops an
+    engine that checks itself; breaking another goes unnoticed by it.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Property:
     parts: tuple[str, ...] = ()
     derived: bool = False
     supports: str = ""
+    fatal: bool = False
 
     def applies(self, machine: Machine) -> bool:
         """Whether the machine has the parts that the property speaks of."""

@@ -48,6 +48,7 @@ KEYS_EQ_BLOCKS = Property(
         Witness("a job is planned while a key waits for its block", _planned_with_a_block_late),
     ),
     bugs=("vLLM#52170", "vLLM#49118", "vLLM PR52211", "vLLM PR41549"),
+    fatal=True,
 )
 
 
