@@ -283,29 +283,25 @@ class Run:
         return starts
 
     def _forward(self, output: Any) -> list[list[int]]:
-        """The target's kernels: read what is computed, write what is scheduled, sample."""
-        memory = self.memory
+        """The target's kernels: write what is scheduled, read what is computed, sample.
+
+        A layer writes all requests' KV before any attention reads it, so a request may share
+        a block that another one fills in this very step.
+        """
         starts = self._starts(output)
-        work = []
+        targets = [group for group, draft in enumerate(self.drafts) if not draft]
+        sampled = []
         for name, count in output.num_scheduled_tokens.items():
             watched = self.planner.watched[name]
             text, table, start = watched.text, self.tables[name], starts[name]
-            work.append((watched, text, table, start, count))
-            for group in range(len(self.drafts)):
-                memory.read(text, table[group], group, start)
-        sampled = []
-        for watched, text, table, start, count in work:
             known = watched.request.num_tokens
-            drafts = output.scheduled_spec_decode_tokens.get(watched.name, ())
+            drafts = output.scheduled_spec_decode_tokens.get(name, ())
             end = start + count
-            sure = min(end, known)
-            for group, draft_group in enumerate(self.drafts):
-                if draft_group:
-                    continue
-                tags = text.tags(group, start, sure)
+            for group in targets:
+                tags = text.tags(group, start, min(end, known))
                 if end > known:
                     tags += text.speculative(group, known, list(drafts)[:end - known])
-                memory.write(table[group], group, start, tags)
+                self.memory.write(table[group], group, start, tags)
             if end < known:
                 sampled.append([])
                 continue
@@ -313,11 +309,13 @@ class Run:
             while accepted < len(drafts) and drafts[accepted] == text.token(known + accepted):
                 accepted += 1
             sampled.append([text.token(known + i) for i in range(accepted + 1)])
+        self._read(output, starts, targets)
         return sampled
 
     def _draft(self, output: Any, sampled: list[list[int]]) -> None:
         """The drafter's kernels, after sampling: they read each token one position early."""
-        if not any(self.drafts):
+        groups = [group for group, draft in enumerate(self.drafts) if draft]
+        if not groups:
             return
         starts = self._starts(output)
         ahead = self.config.draft_tokens
@@ -326,15 +324,20 @@ class Run:
             start = starts[name]
             end = start + count
             sure = min(end, watched.request.num_tokens + max(0, len(tokens) - 1))
-            for group, draft_group in enumerate(self.drafts):
-                if draft_group:
-                    table = self.tables[name][group]
-                    self.memory.write(table, group, start,
-                                      watched.text.tags(group, start, sure))
-                    if end + ahead > sure:
-                        # Rejected drafts, and the drafter's own look-ahead: overwritten
-                        # before anybody may rely on them.
-                        self.memory.write(table, group, sure, (0,) * (end + ahead - sure))
+            for group in groups:
+                table = self.tables[name][group]
+                self.memory.write(table, group, start, watched.text.tags(group, start, sure))
+                if end + ahead > sure:
+                    # Rejected drafts, and the drafter's own look-ahead: overwritten before
+                    # anybody may rely on them.
+                    self.memory.write(table, group, sure, (0,) * (end + ahead - sure))
+        self._read(output, starts, groups)
+
+    def _read(self, output: Any, starts: dict[str, int], groups: list[int]) -> None:
+        for name in output.num_scheduled_tokens:
+            text, table = self.planner.watched[name].text, self.tables[name]
+            for group in groups:
+                self.memory.read(text, table[group], group, starts[name])
 
     # --- what was seen ---------------------------------------------------------------
 
