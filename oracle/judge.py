@@ -144,6 +144,7 @@ class Judge:
         self._rejected: set[str] = set()
         self._eager = False
         self._due: set[str] = set()
+        self._loading: set[str] = set()
 
     # --- requests and their slots ---------------------------------------------------
 
@@ -267,25 +268,35 @@ class Judge:
                 and seen.n != self.run.get("blocks", slot, seen.g):
             self._step("blocks_told", seen.r, r=slot, g=seen.g, n=seen.n)
 
+    @staticmethod
+    def _admission(rest: Sequence[e.AnyObservation], r: str) -> Iterator[e.AnyObservation]:
+        """What is still to be seen of ``r`` in the step that admits it."""
+        for other in rest:
+            if getattr(other, "r", None) == r:
+                if isinstance(other, (e.Computed, e.TokensKnown, e.Preempted, e.Finished)):
+                    return
+                yield other
+
     def _started(self, seen: e.Started, rest: Sequence[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
-        loaded = self.run.get("life", slot) == RUNNING and self.run.get("computed", slot) > 0
-        if not loaded and not any(isinstance(o, e.Loaded) and o.r == seen.r for o in rest):
+        if seen.r in self._loading:  # the load that admitted it was told of before
+            self._loading.discard(seen.r)
+        elif not any(isinstance(o, e.Loaded) for o in self._admission(rest, seen.r)):
             self._step("start", seen.r, r=slot, n=seen.cached)
 
     def _loaded(self, seen: e.Loaded, rest: Sequence[e.AnyObservation]) -> None:
         # A lookup goes by the keys, though a step's counts are told after its admissions.
-        for other in rest:
-            if isinstance(other, e.KeysKnown) and other.r == seen.r:
+        for other in self._admission(rest, seen.r):
+            if isinstance(other, e.KeysKnown):
                 self._keys(other, rest)
-            elif isinstance(other, e.TokensKnown) and other.r == seen.r:
-                break
         self._step("load", seen.r, r=self._slot(seen.r), n=seen.upto)
+        self._loading.add(seen.r)
 
     def _computed(self, seen: e.Computed, rest: Sequence[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         if seen.n != self.run.get("computed", slot):
             self._step("compute", seen.r, r=slot, n=seen.n)
+        self._loading.discard(seen.r)
         if self._eager:
             self._due.add(seen.r)
 
@@ -393,6 +404,7 @@ class Judge:
                     from None
             raise _Found("departure", "", f"request {seen.r} is forgotten while it lives",
                          seen.r) from None
+        self._loading.discard(seen.r)
         del self._slots[seen.r]
         self._free.append(slot)
 
