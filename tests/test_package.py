@@ -137,3 +137,16 @@ def test_a_layer_imports_only_what_it_may(folder: str) -> None:
         and not f"{name}.".startswith(f"{own}.")
     ]
     assert wrong == []
+
+
+# --- documents ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_paths_in_documents_exist(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    paths = re.findall(r"`([\w.-]+/[\w./-]*)`", text) + re.findall(r"\]\(([\w./-]+)\)", text)
+    top_level = {path.name for path in ROOT.iterdir()}
+    missing = [p for p in paths if p.partition("/")[0] in top_level and not (ROOT / p).exists()]
+    assert paths
+    assert missing == []
