@@ -23,6 +23,7 @@ from typing import IO
 import msgspec
 
 from kvoracle.oracle import events
+from kvoracle.oracle.engines.protocol import BadStimulus
 
 ANSWER_TIMEOUT = 60.0
 """Seconds for one answer: a drain of thousands of steps on a busy machine is well below."""
@@ -42,7 +43,7 @@ class EngineNotFound(EngineError):
     """The child's program could not be started."""
 
 
-class EngineRefused(EngineError):
+class EngineRefused(EngineError, BadStimulus):
     """The engine said that what it was asked makes no sense (bad input, not a finding)."""
 
 
@@ -111,13 +112,13 @@ class EngineProcess:
         self._started = self.died is None
         return seen
 
-    def say(self, stimulus: events.AnyStimulus,
+    def send(self, stimulus: events.AnyStimulus,
             timeout: float | None = None) -> tuple[events.AnyObservation, ...]:
         """Give one stimulus and return what was then seen."""
-        return self.say_all([stimulus], timeout)[0]
+        return self.send_all([stimulus], timeout)[0]
 
-    def say_all(self, stimuli: Iterable[events.AnyStimulus], timeout: float | None = None
-                ) -> list[tuple[events.AnyObservation, ...]]:
+    def send_all(self, stimuli: Iterable[events.AnyStimulus], timeout: float | None = None
+                 ) -> list[tuple[events.AnyObservation, ...]]:
         """Give several, and return what was seen for each.
 
         They are sent ahead of their answers, which saves the waiting between two processes.

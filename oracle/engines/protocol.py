@@ -6,9 +6,14 @@ Three calls.  ``oracle/engines/impl.py`` answers them in this process,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kvoracle.oracle.events import AnyObservation, AnyStimulus, Config
+
+
+class BadStimulus(ValueError):
+    """The config or stimulus makes no sense for this engine, which is not to blame for it."""
 
 
 class Engine(Protocol):
@@ -19,12 +24,22 @@ class Engine(Protocol):
     only ``start`` and ``close`` may be called.
     """
 
-    def start(self, config: Config) -> list[AnyObservation]:
-        """Build a fresh engine, dropping the one before.  The first observation is ``Hello``."""
+    def start(self, config: Config) -> Sequence[AnyObservation]:
+        """Build a fresh engine, dropping the one before.  The first observation is ``Hello``.
+
+        Raises :class:`BadStimulus` for a config that the engine cannot have.
+        """
         ...
 
-    def send(self, stimulus: AnyStimulus) -> list[AnyObservation]:
-        """Do one thing to the engine; what it was seen to do, in the order it did it."""
+    def send(self, stimulus: AnyStimulus) -> Sequence[AnyObservation]:
+        """Do one thing to the engine; what it was seen to do, in the order it did it.
+
+        Raises :class:`BadStimulus` for what makes no sense at this point.
+        """
+        ...
+
+    def send_all(self, stimuli: Iterable[AnyStimulus]) -> Sequence[Sequence[AnyObservation]]:
+        """Do several things, without waiting for each answer; ends early where it died."""
         ...
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from zlib import crc32
@@ -28,6 +28,7 @@ from zlib import crc32
 from kvoracle.oracle.engines.content import Content, Text, key
 from kvoracle.oracle.engines.memory import ListMemory, Memory
 from kvoracle.oracle.engines.planner import Job, Planner
+from kvoracle.oracle.engines.protocol import BadStimulus
 from kvoracle.oracle.events import (
     Abort,
     AnyObservation,
@@ -60,10 +61,6 @@ from kvoracle.oracle.events import (
     TokensKnown,
     WasReset,
 )
-
-
-class BadStimulus(ValueError):
-    """The stimulus makes no sense for this configuration; the engine is not to blame."""
 
 
 @dataclass
@@ -508,6 +505,15 @@ class SimulatedEngine:
             self._run = None
         seen, run.seen = run.seen, []
         return seen
+
+    def send_all(self, stimuli: Iterable[AnyStimulus]) -> list[list[AnyObservation]]:
+        """Do several things; ends early where the engine died."""
+        answers = []
+        for stimulus in stimuli:
+            answers.append(self.send(stimulus))
+            if self._run is None:
+                break
+        return answers
 
     def close(self) -> None:
         """Forget the run."""
