@@ -6,12 +6,13 @@ shrunk, explained and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from .diagnose import Diagnosis, with_diagnosis
 from .engines.protocol import Engine
-from .events import AnyObservation, AnyStimulus, Config
+from .events import AnyObservation, AnyStimulus, Config, Hello
 from .judge import Finding, Judge
 
 
@@ -32,25 +33,31 @@ class Outcome:
         return tuple(s for s, _ in self.log)
 
 
+AHEAD = 32
+"""Stimuli sent before their answers are judged: saves waiting between two processes."""
+
+
 def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus]) -> Outcome:
-    """Start the engine afresh, give it the stimuli, judge each answer."""
+    """Start the engine afresh, give it the stimuli, judge each answer.
+
+    Raises `BadStimulus` for a run that makes no sense for the engine.
+    """
     judge = Judge(config)
     outcome = Outcome(config, judge=judge)
     hello = engine.start(config)
     outcome.engine = " ".join(
-        f"{o.engine} {o.version}".strip() for o in hello if hasattr(o, "engine"))
+        f"{o.engine} {o.version}".strip() for o in hello if isinstance(o, Hello))
     finding = judge.judge(hello, -1)
-    for at, stimulus in enumerate(stimuli):
-        if finding is not None:
+    waiting = iter(stimuli)
+    while finding is None:
+        batch = list(islice(waiting, AHEAD))
+        if not batch:
             break
-        seen = engine.send(stimulus)
-        outcome.log.append((stimulus, seen))
-        finding = judge.judge(seen, at)
+        for stimulus, seen in zip(batch, engine.send_all(batch)):
+            outcome.log.append((stimulus, list(seen)))
+            finding = judge.judge(seen, len(outcome.log) - 1)
+            if finding is not None:
+                break
     if finding is not None:
         outcome.finding, outcome.diagnoses = with_diagnosis(finding, judge)
     return outcome
-
-
-def same(a: Sequence[AnyObservation], b: Sequence[AnyObservation]) -> bool:
-    """Whether two answers are the same, as they must be for the same stimuli."""
-    return list(a) == list(b)
