@@ -12,7 +12,7 @@ machine knows no action for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -113,6 +113,18 @@ def constants(config: e.Config) -> dict[str, tuple[int, ...]]:
         "blocks_per_chunk": tuple(config.blocks_per_chunk for _ in groups),
         "draft": tuple(int(config.groups[g].draft) for g in groups),
     }
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """The observations still to come in one answer, looked at without copying them."""
+
+    seen: Sequence[e.AnyObservation]
+    start: int
+
+    def __iter__(self) -> Iterator[e.AnyObservation]:
+        for i in range(self.start, len(self.seen)):
+            yield self.seen[i]
 
 
 class _Found(Exception):
@@ -228,7 +240,7 @@ class Judge:
         for i, observation in enumerate(observations):
             self.judged += 1
             try:
-                self._observe(observation, observations[i + 1:])
+                self._observe(observation, _Rest(observations, i + 1))
             except _Found as found:
                 kind, prop, because, r, acceptance = found.finding
                 return Finding(kind, prop, because, at, r, acceptance)
@@ -239,7 +251,7 @@ class Judge:
                 return Finding("crash", "NoCrash", because, at, died=observation)
         return None
 
-    def _observe(self, seen: e.AnyObservation, rest: Sequence[e.AnyObservation]) -> None:
+    def _observe(self, seen: e.AnyObservation, rest: Iterable[e.AnyObservation]) -> None:
         if self._due and isinstance(seen, _AFTER_PLANNING) and seen.r in self._due:
             self._due.discard(seen.r)
             self._all_offered(seen.r)
@@ -247,7 +259,7 @@ class Judge:
         if handler is not None:
             handler(self, seen, rest)
 
-    def _arrived(self, seen: e.Arrived, rest: Sequence[e.AnyObservation]) -> None:
+    def _arrived(self, seen: e.Arrived, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._free.pop() if self._free else len(self._slots)
         if seen.r in self._slots:
             raise _Found("departure", "", f"request {seen.r!r} arrives twice", seen.r)
@@ -256,12 +268,12 @@ class Judge:
         if self.config.prompt_only:
             self._step("set_limit", seen.r, r=slot, n=seen.prompt)
 
-    def _keys(self, seen: e.KeysKnown, rest: Sequence[e.AnyObservation]) -> None:
+    def _keys(self, seen: e.KeysKnown, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         if seen.n != self.run.get("keys", slot, seen.g):
             self._step("keys_arrive", seen.r, r=slot, g=seen.g, n=seen.n)
 
-    def _blocks(self, seen: e.BlocksKnown, rest: Sequence[e.AnyObservation]) -> None:
+    def _blocks(self, seen: e.BlocksKnown, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         # A planner may keep its list of a request that does not run until it runs again.
         if self.run.get("life", slot) == RUNNING \
@@ -269,7 +281,7 @@ class Judge:
             self._step("blocks_told", seen.r, r=slot, g=seen.g, n=seen.n)
 
     @staticmethod
-    def _admission(rest: Sequence[e.AnyObservation], r: str) -> Iterator[e.AnyObservation]:
+    def _admission(rest: Iterable[e.AnyObservation], r: str) -> Iterator[e.AnyObservation]:
         """What is still to be seen of ``r`` in the step that admits it."""
         for other in rest:
             if getattr(other, "r", None) == r:
@@ -277,14 +289,14 @@ class Judge:
                     return
                 yield other
 
-    def _started(self, seen: e.Started, rest: Sequence[e.AnyObservation]) -> None:
+    def _started(self, seen: e.Started, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         if seen.r in self._loading:  # the load that admitted it was told of before
             self._loading.discard(seen.r)
         elif not any(isinstance(o, e.Loaded) for o in self._admission(rest, seen.r)):
             self._step("start", seen.r, r=slot, n=seen.cached)
 
-    def _loaded(self, seen: e.Loaded, rest: Sequence[e.AnyObservation]) -> None:
+    def _loaded(self, seen: e.Loaded, rest: Iterable[e.AnyObservation]) -> None:
         # A lookup goes by the keys, though a step's counts are told after its admissions.
         for other in self._admission(rest, seen.r):
             if isinstance(other, e.KeysKnown):
@@ -292,7 +304,7 @@ class Judge:
         self._step("load", seen.r, r=self._slot(seen.r), n=seen.upto)
         self._loading.add(seen.r)
 
-    def _computed(self, seen: e.Computed, rest: Sequence[e.AnyObservation]) -> None:
+    def _computed(self, seen: e.Computed, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         if seen.n != self.run.get("computed", slot):
             self._step("compute", seen.r, r=slot, n=seen.n)
@@ -312,7 +324,7 @@ class Judge:
                              f"{g}, whose tokens, blocks and key are there, and the pool had not "
                              f"refused it", r)
 
-    def _tokens(self, seen: e.TokensKnown, rest: Sequence[e.AnyObservation]) -> None:
+    def _tokens(self, seen: e.TokensKnown, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         more = seen.n - self.run.get("tokens", slot)
         # The rejection rewrites the position before the sampled token: it comes first.
@@ -325,13 +337,13 @@ class Judge:
                 break
         self._step("sample", seen.r, r=slot, a=more - 1)
 
-    def _reject(self, seen: e.Rejected, rest: Sequence[e.AnyObservation]) -> None:
+    def _reject(self, seen: e.Rejected, rest: Iterable[e.AnyObservation]) -> None:
         if seen.r in self._rejected:
             self._rejected.discard(seen.r)
         else:
             self._step("reject", seen.r, r=self._slot(seen.r))
 
-    def _planned(self, seen: e.Planned, rest: Sequence[e.AnyObservation]) -> None:
+    def _planned(self, seen: e.Planned, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         for part in seen.groups:
             self._counts(seen.r, part)
@@ -366,13 +378,13 @@ class Judge:
         if end - 1 not in part.declined:
             yield end, end
 
-    def _refused(self, seen: e.Refused, rest: Sequence[e.AnyObservation]) -> None:
+    def _refused(self, seen: e.Refused, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         self._due.discard(seen.r)
         if self.run.unmet("refuse", r=slot) is None:
             self._step("refuse", seen.r, r=slot)
 
-    def _cursor(self, seen: e.Cursor, rest: Sequence[e.AnyObservation]) -> None:
+    def _cursor(self, seen: e.Cursor, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         cursor = self.run.get("cursor", slot, seen.g)
         self.evaluated["NoHole"] += 1
@@ -387,13 +399,13 @@ class Judge:
                              f"chunk {c} of request {seen.r} in group {seen.g} is behind the "
                              f"cursor {seen.n} and was never offered", seen.r)
 
-    def _preempted(self, seen: e.Preempted, rest: Sequence[e.AnyObservation]) -> None:
+    def _preempted(self, seen: e.Preempted, rest: Iterable[e.AnyObservation]) -> None:
         self._step("preempt", seen.r, r=self._slot(seen.r))
 
-    def _finished(self, seen: e.Finished, rest: Sequence[e.AnyObservation]) -> None:
+    def _finished(self, seen: e.Finished, rest: Iterable[e.AnyObservation]) -> None:
         self._step("abort" if seen.aborted else "finish", seen.r, r=self._slot(seen.r))
 
-    def _retired(self, seen: e.Retired, rest: Sequence[e.AnyObservation]) -> None:
+    def _retired(self, seen: e.Retired, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         self.evaluated["EventuallyStored"] += 1
         try:
@@ -418,11 +430,11 @@ class Judge:
                         f"refused it")
         return f"request {r} is forgotten with storable chunks left"
 
-    def _reset(self, seen: e.WasReset, rest: Sequence[e.AnyObservation]) -> None:
+    def _reset(self, seen: e.WasReset, rest: Iterable[e.AnyObservation]) -> None:
         self._due.clear()
         self._step("reset", "")
 
-    def _bad_bytes(self, seen: e.BadBytes, rest: Sequence[e.AnyObservation]) -> None:
+    def _bad_bytes(self, seen: e.BadBytes, rest: Iterable[e.AnyObservation]) -> None:
         prop = "TrueBytes" if seen.where == "store" else "LoadedBytes"
         what = {
             "store": f"chunk {seen.chunk} of request {seen.r} in group {seen.g} was stored with",
@@ -432,14 +444,14 @@ class Judge:
         }[seen.where]
         raise _Found("violation", prop, f"{what} {seen.got} instead of {seen.want}", seen.r)
 
-    def _not_at_rest(self, seen: e.NotAtRest, rest: Sequence[e.AnyObservation]) -> None:
+    def _not_at_rest(self, seen: e.NotAtRest, rest: Iterable[e.AnyObservation]) -> None:
         raise _Found("violation", "NoLeak", f"at rest there is still held: {seen.held}")
 
-    def _hello(self, seen: e.Hello, rest: Sequence[e.AnyObservation]) -> None:
+    def _hello(self, seen: e.Hello, rest: Iterable[e.AnyObservation]) -> None:
         self.unseen = set(seen.unseen)
         self._eager = seen.eager
 
-    def _checked(self, seen: e.Checked, rest: Sequence[e.AnyObservation]) -> None:
+    def _checked(self, seen: e.Checked, rest: Iterable[e.AnyObservation]) -> None:
         self.stored, self.read = seen.stored, seen.read
 
 
