@@ -18,7 +18,7 @@ part = Part("hits", "hits: prefixes loaded from the host pool")
 def chunks_touched(tokens: Value, tokens_per_chunk: Term) -> Term:
     """Chunks that hold any of the first ``tokens`` tokens: a group with larger chunks loads
     part of its last one."""
-    return (tokens + tokens_per_chunk - 1) // tokens_per_chunk  # type: ignore[return-value]
+    return (tokens + tokens_per_chunk - 1) // tokens_per_chunk
 
 
 @part.action("request {r} starts with {n} tokens loaded from the host pool")

@@ -23,22 +23,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from .terms import (
     Bound,
+    Literal,
     NotationError,
+    Op,
+    Quantified,
     Read,
     Sort,
     Term,
     Value,
     Variable,
+    bounds_of,
+    children,
     conjunction,
-    exists,
     lift,
     mentions,
-    not_,
+    show,
     substitute,
 )
 
@@ -102,7 +106,7 @@ class Action:
 class VariableView:
     """A state variable inside an action or property: read, write, change in bulk."""
 
-    __slots__ = ("_view", "_variable")
+    __slots__ = ("_variable", "_view")
 
     def __init__(self, view: View, variable: Variable) -> None:
         self._view = view
@@ -124,14 +128,16 @@ class VariableView:
 
     def where(self, condition: Callable[..., Value], value: Value | Callable[..., Value]) -> None:
         """Give ``value`` to every place whose indices meet the condition."""
-        bounds = tuple(Bound(f"{s.name[0].lower()}{i}", s)
-                       for i, s in enumerate(self._variable.domain))
+        bounds = bounds_of(condition, self._variable.domain)
         new = value(*bounds) if callable(value) else value
         self._view.write(Where(self._variable, bounds, lift(condition(*bounds)), lift(new)))
 
 
 class View:
     """What an action or property sees of the state: its variables as attributes."""
+
+    # No other attributes: `s.life = x` for `s.life[r] = x` must not pass unnoticed.
+    __slots__ = ("after", "machine", "requirements", "updates")
 
     def __init__(self, machine: Machine, after: bool = False) -> None:
         self.machine = machine
@@ -168,15 +174,22 @@ class View:
     def possible(self, action: str, *fixed: Value) -> Term:
         """Whether the action can happen now, with its first parameters fixed and some choice
         of the others."""
-        traced = self.machine.actions[action]
-        given = dict(zip(traced.parameters, map(lift, fixed)))
-        free = traced.parameters[len(fixed):]
+        traced = self.machine.actions.get(action)
+        if traced is None or len(fixed) > len(traced.parameters):
+            raise NotationError(f"no action {action!r} with {len(fixed)} parameters (so far)")
+        chosen = tuple(Bound(p.name, p.sort) for p in traced.parameters[len(fixed):])
+        values = dict(zip(traced.parameters, (*map(lift, fixed), *chosen)))
 
-        def guard(*chosen: Term) -> Term:
-            values = {**given, **dict(zip(free, chosen))}
-            return substitute(traced.guard, lambda t: values.get(t))  # type: ignore[call-overload]
+        def seen_here(term: Term) -> Term | None:
+            if isinstance(term, Bound):
+                return values.get(term)
+            if isinstance(term, Read):
+                index = tuple(substitute(i, seen_here) for i in term.index)
+                return Read(term.variable, index, self.after)
+            return None
 
-        return exists(*(p.sort for p in free), guard) if free else guard()
+        guard = substitute(traced.guard, seen_here)
+        return Quantified(False, chosen, guard) if chosen else guard
 
 
 ActionFunction = Callable[..., None]
@@ -216,13 +229,18 @@ class Part:
         ``initial`` is its value where a scope does not set it, and, for a number, the least
         value that a proof assumes of it.
         """
+        if len(domain) != 1:
+            raise NotationError(f"constant {name!r}: exactly one index is supported")
         self.variables.append(Variable(name, tuple(domain), sort, initial, rigid=True, doc=doc))
 
     def action(self, label: Label, external: bool = False) -> Callable[[ActionFunction],
                                                                      ActionFunction]:
-        """Declare an action.  ``label`` says a step in words; ``external`` ones are done to the engine, the others by it."""
+        """Declare an action.  ``label`` says a step in words; ``external`` ones are done to the
+        engine, the others by it."""
 
         def declare(function: ActionFunction) -> ActionFunction:
+            if function.__name__ in self.actions:
+                raise NotationError(f"action {function.__name__!r} is declared twice")
             self.actions[function.__name__] = _Declared(function, label, external)
             return function
 
@@ -238,7 +256,7 @@ class Part:
         return declare
 
 
-def _parameters(function: ActionFunction, skip: int = 1) -> tuple[Bound, ...]:
+def _parameters(function: Callable[..., object], skip: int = 1) -> tuple[Bound, ...]:
     hints = get_type_hints(function, include_extras=True)
     bounds = []
     for name in list(inspect.signature(function).parameters)[skip:]:
@@ -251,11 +269,50 @@ def _parameters(function: ActionFunction, skip: int = 1) -> tuple[Bound, ...]:
     return tuple(bounds)
 
 
+def _reads_ghost(term: Term) -> bool:
+    return mentions(term, lambda t: isinstance(t, Read) and t.variable.ghost)
+
+
+def _member(term: Term) -> Sort | None:
+    """The symmetric sort that the term's value is a member of, if any."""
+    if isinstance(term, Op) and term.name == "ite":
+        return _member(term.args[1]) or _member(term.args[2])
+    sort = term.variable.sort if isinstance(term, Read) else getattr(term, "sort", None)
+    return sort if isinstance(sort, Sort) and sort.symmetric else None
+
+
+def _check(term: Term) -> None:
+    """Raise `NotationError` where a reading could not give the term its one meaning."""
+    if isinstance(term, Op):
+        if term.name == "div" and not _at_least_one(term.args[1]):
+            raise NotationError("a divisor must be a constant of the scope that is at least 1")
+        members = {_member(a) for a in term.args}
+        if (len(members) > 1 if term.name in ("eq", "ne")
+                else members != {None} and term.name != "ite"):
+            raise NotationError(f"{show(term)}: things of a symmetric sort have no order, no "
+                                "number and no name; compare them with each other")
+    if isinstance(term, Read):
+        for index, sort in zip(term.index, term.variable.domain):
+            member = _member(index)
+            if member != (sort if sort.symmetric else None):
+                raise NotationError(
+                    f"{term.variable.name} is indexed by {sort.name}, not by {show(index)}")
+    for child in children(term):
+        _check(child)
+
+
+def _at_least_one(term: Term) -> bool:
+    if isinstance(term, Read):
+        return term.variable.rigid and term.variable.initial >= 1
+    return isinstance(term, Literal) and term.value >= 1
+
+
 class Machine:
     """Parts composed under a design, traced into terms.
 
     Raises `NotationError` if a part refers to what no part declares, a name is declared
-    twice, or a guard reads a ghost.
+    twice, a guard or a change of other variables reads a ghost, a term divides by what may be
+    0, or the members of a symmetric sort are told apart other than by equality.
     """
 
     def __init__(self, parts: Sequence[Part], design: Any,
@@ -268,6 +325,8 @@ class Machine:
             for variable in part.variables:
                 if variable.name in self.variables:
                     raise NotationError(f"variable {variable.name!r} is declared twice")
+                if hasattr(View, variable.name):
+                    raise NotationError(f"a view has {variable.name!r} already: choose another")
                 self.variables[variable.name] = variable
         overrides = dict(overrides or {})
         for part in parts:
@@ -279,6 +338,16 @@ class Machine:
                     name, declared, overrides.pop(name, declared.function), extended)
         if overrides:
             raise NotationError(f"no action {', '.join(sorted(overrides))} to override")
+        for part in parts:
+            for name, _ in part.extensions:
+                if name not in self.actions:
+                    raise NotationError(f"part {part.name!r}: no action {name!r} to extend")
+        indexing = {s.name for v in self.variables.values() for s in v.domain}
+        for action in self.actions.values():
+            counts = [p.sort.name not in indexing for p in action.parameters]
+            if counts != sorted(counts):
+                raise NotationError(f"{action.name}: say what it happens to before how much, "
+                                    "so that all readings take its instances in one order")
 
     def _trace(self, name: str, declared: _Declared, function: ActionFunction,
                extended: list[ActionFunction]) -> Action:
@@ -286,10 +355,21 @@ class Machine:
         parameters = _parameters(function)
         function(view, *parameters)
         for extension in extended:
+            if [(p.name, p.sort) for p in _parameters(extension)] != \
+                    [(p.name, p.sort) for p in parameters]:
+                raise NotationError(f"{name}: {extension.__name__} takes other parameters")
             extension(view, *parameters)
         for requirement in view.requirements:
-            if mentions(requirement.term, lambda t: isinstance(t, Read) and t.variable.ghost):
+            _check(requirement.term)
+            if _reads_ghost(requirement.term):
                 raise NotationError(f"{name}: the guard {requirement.name!r} reads a ghost")
+        for update in view.updates:
+            parts = (*update.index, update.value) if isinstance(update, Assign) \
+                else (update.condition, update.value)
+            for term in parts:
+                _check(term)
+            if not update.variable.ghost and any(map(_reads_ghost, parts)):
+                raise NotationError(f"{name}: the change of {update.variable.name} reads a ghost")
         doc = inspect.getdoc(function) or inspect.getdoc(declared.function) or ""
         return Action(name, doc, declared.label, parameters, tuple(view.requirements),
                       tuple(view.updates), declared.external)
@@ -329,17 +409,20 @@ class Predicate:
 def invariant(machine: Machine, name: str, function: Callable[..., Value]) -> Predicate:
     """Trace ``function(s, ...)`` over one state."""
     parameters = _parameters(function)
-    return Predicate(name, parameters, lift(function(View(machine), *parameters)))
+    term = lift(function(View(machine), *parameters))
+    _check(term)
+    return Predicate(name, parameters, term)
 
 
 def step(machine: Machine, name: str, function: Callable[..., Value], action: str) -> Predicate:
     """Trace ``function(s, t, action, ...)``: ``s`` the state before, ``t`` the state after."""
     parameters = _parameters(function, skip=3)
-    term = function(View(machine), View(machine, after=True), action, *parameters)
-    return Predicate(name, parameters, lift(term))
+    term = lift(function(View(machine), View(machine, after=True), action, *parameters))
+    _check(term)
+    return Predicate(name, parameters, term)
 
 
 __all__ = [
     "Action", "Assign", "Machine", "Part", "Predicate", "Requirement", "Update", "VariableView",
-    "View", "Where", "invariant", "not_", "replace", "step",
+    "View", "Where", "invariant", "step",
 ]

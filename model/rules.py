@@ -56,7 +56,7 @@ def whole_chunks(tokens: Any, tokens_per_chunk: Any) -> Any:
 
 def is_decoding(claim: Claim) -> Any:
     """Whether the computed tokens reach beyond the prompt."""
-    return claim.tokens > claim.prompt  # type: ignore[operator]
+    return claim.tokens > claim.prompt
 
 
 def has_volatile_tail(claim: Claim) -> Any:

@@ -15,16 +15,18 @@ from .machine import Action, Assign, Machine, Predicate, Requirement
 from .source import Printer
 from .terms import (
     Bound,
+    Literal,
     NotationError,
     Op,
     Read,
     Sort,
     Term,
     Variable,
+    children,
     conjunction,
     conjuncts,
+    numbers,
     show,
-    substitute,
 )
 
 Key = Any
@@ -39,15 +41,15 @@ class Program:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._index_sorts = {s.name for v in machine.variables.values() for s in v.domain}
+        self.index_sorts = {s.name for v in machine.variables.values() for s in v.domain}
         self._printer = Printer(self._read, self._limit, capped=False)
         self.guards = {n: self._guard(a) for n, a in machine.actions.items()}
         self.updates = {n: self._update(a) for n, a in machine.actions.items()}
 
     def _limit(self, sort: Sort) -> str:
-        if sort.names:
-            return str(len(sort.names))
-        if sort.name not in self._index_sorts:
+        if sort.names or sort.is_bool:
+            return str(len(sort.names) or 2)
+        if sort.name not in self.index_sorts:
             raise NotationError(f"{sort.name} has no end, and nothing limits a range over it")
         return f"Z[{sort.name!r}]"
 
@@ -152,18 +154,21 @@ class Run:
     """A state of a program, moved by actions.
 
     ``constants`` gives the scope's constants, a value an index.  Sizes of index sorts grow
-    with what is written; ``sizes`` fixes those that quantifiers must know from the start
-    (``{"Group": 2}``).
+    with what is written; ``sizes`` gives those that quantifiers must know from the start and
+    that no constant tells (``{"Request": 2}``).
     """
 
     def __init__(self, program: Program, constants: Mapping[str, Sequence[int | bool]],
                  sizes: Mapping[str, int]) -> None:
         self.program, self.machine = program, program.machine
         self.values: dict[str, dict[Key, int]] = {n: {} for n in self.machine.variables}
+        self.sizes = dict.fromkeys(sorted(program.index_sorts), 0)
         for name, given in constants.items():
             if name in self.machine.variables:
                 self.values[name] = {i: int(v) for i, v in enumerate(given)}
-        self.sizes = dict.fromkeys(sorted(program._index_sorts), 0) | dict(sizes)
+                sort = self.machine.variables[name].domain[0].name
+                self.sizes[sort] = max(self.sizes[sort], len(given))
+        self.sizes |= sizes
         self._undone: Undo = {}
         self._initial = {v.name: v.initial for v in self.machine.variables.values()}
         self._domains = {v.name: [s.name for s in v.domain]
@@ -228,26 +233,29 @@ class Run:
 
     def explain(self, term: Term, action: str, values: Mapping[str, int]) -> str:
         """The term with the values of everything it reads filled in, for a report."""
-        bound = {p: values[p.name] for p in self.machine.actions[action].parameters}
+        bound: dict[Term, Term] = {
+            p: Literal(values[p.name]) for p in self.machine.actions[action].parameters
+        }
         parts = []
         for part in conjuncts(term):
-            seen: dict[str, int] = {}
-
-            def note(t: Term) -> Term | None:
-                if isinstance(t, Read):
-                    index = [bound.get(i, getattr(i, "value", None)) for i in t.index]
-                    if all(isinstance(i, int) for i in index):
-                        shown = f"{t.variable.name}[{', '.join(map(str, index))}]"
-                        value = self.get(t.variable.name, *index)  # type: ignore[arg-type]
-                        seen[shown] = t.variable.sort.show(value)  # type: ignore[assignment]
-                elif isinstance(t, Bound) and t in bound:
-                    seen[t.name] = bound[t]
-                return None
-
-            substitute(part, note)
+            seen = self._seen(part, bound)
             where = ", ".join(f"{k} = {v}" for k, v in seen.items())
             parts.append(f"{show(part)} where {where}" if where else show(part))
         return "; ".join(parts)
+
+    def _seen(self, term: Term, bound: Mapping[Term, Term]) -> dict[str, str]:
+        """What the term reads at known places, in words, in the order of reading."""
+        seen: dict[str, str] = {}
+        if isinstance(term, Bound) and term in bound:
+            seen[term.name] = show(bound[term])
+        if isinstance(term, Read):
+            index = numbers([bound.get(i, i) for i in term.index])
+            if index is not None:
+                shown = f"{term.variable.name}[{', '.join(map(str, index))}]"
+                seen[shown] = term.variable.sort.show(self.get(term.variable.name, *index))
+        for child in children(term):
+            seen |= self._seen(child, bound)
+        return seen
 
 
 def variable_key(variable: Variable, index: tuple[int, ...]) -> Key:

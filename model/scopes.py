@@ -48,9 +48,21 @@ class Scope:
     constants: Mapping[str, tuple[Plain, ...]]
 
     def __post_init__(self) -> None:
+        for sort, size in self.sizes.items():
+            if size < 1:
+                raise ImpossibleConfig(f"scope {self.name}: {sort} has {size} members, needs 1")
+        declared = {v.name: v for p in self.parts for v in p.variables if v.rigid}
         for name, values in self.constants.items():
-            if name.endswith("_per_chunk") and min(values) < 1:
-                raise ImpossibleConfig(f"scope {self.name}: {name} is {min(values)}, must be >= 1")
+            if name not in declared:
+                raise nearest("constant", name, declared)
+            least = declared[name].initial  # what proofs assume
+            if min(values) < least:
+                raise ImpossibleConfig(
+                    f"scope {self.name}: {name} is {min(values)}, must be >= {least}")
+            wanted = self.size(declared[name].domain[0])
+            if len(values) != wanted:
+                raise ImpossibleConfig(
+                    f"scope {self.name}: {name} has {len(values)} values, needs {wanted}")
 
     def machine(self, design: Design = REFERENCE,
                 overrides: Mapping[str, ActionFunction] | None = None) -> Machine:
@@ -63,6 +75,8 @@ class Scope:
             return 2
         if sort.names:
             return len(sort.names)
+        if sort.name not in self.sizes:
+            raise ImpossibleConfig(f"scope {self.name}: no size is given for {sort.name}")
         return self.sizes[sort.name]
 
     def constant(self, variable: Variable, index: tuple[int, ...]) -> Plain:

@@ -22,6 +22,7 @@ from .terms import (
     Variable,
     conjunction,
     disjunction,
+    numbers,
 )
 
 Constants = Callable[[Variable, tuple[int, ...]], Plain]
@@ -46,11 +47,12 @@ OPERATIONS: Mapping[str, Callable[..., Plain]] = {
 
 
 def _op(name: str, args: tuple[Term, ...]) -> Term:
-    if all(isinstance(a, Literal) for a in args):
-        return Literal(OPERATIONS[name](*(a.value for a in args)))  # type: ignore[attr-defined]
+    known = [a.value for a in args if isinstance(a, Literal)]
+    if len(known) == len(args):
+        return Literal(OPERATIONS[name](*known))
     first = args[0]
     if name == "and":
-        return FALSE if any(a is FALSE or _is(a, False) for a in args) else conjunction(args)
+        return FALSE if any(_is(a, False) for a in args) else conjunction(args)
     if name == "or":
         return TRUE if any(_is(a, True) for a in args) else disjunction(args)
     if name == "implies":
@@ -82,9 +84,8 @@ def simplify(term: Term, values: Mapping[Term, Term], constants: Constants | Non
             return values.get(t, t)
         if isinstance(t, Read):
             index = tuple(map(fold, t.index))
-            if t.variable.rigid and constants is not None \
-                    and all(isinstance(i, Literal) for i in index):
-                at = tuple(int(i.value) for i in index)  # type: ignore[attr-defined]
+            at = numbers(index)
+            if t.variable.rigid and constants is not None and at is not None:
                 return Literal(constants(t.variable, at))
             return Read(t.variable, index, t.after)
         if isinstance(t, Quantified):

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .terms import Bound, Literal, Op, Quantified, Read, Sort, Term, conjunction, conjuncts, mentions
+from .terms import (
+    Bound,
+    Literal,
+    Op,
+    Quantified,
+    Read,
+    Sort,
+    Term,
+    conjunction,
+    conjuncts,
+    mentions,
+)
 
 Names = Mapping[Term, str]
 
@@ -20,8 +31,8 @@ _INFIX = {"add": "+", "sub": "-", "div": "//", "lt": "<", "le": "<=", "eq": "=="
 class Printer:
     """Prints terms; ``read`` prints a variable at printed indices, ``limit`` a sort's size.
 
-    With ``capped`` every range ends at the sort's size; without, sizes have no end and are
-    asked for only where nothing else limits a range.
+    With ``capped`` every range ends at the sort's size; without, sizes have no end (but for
+    enumerations and Booleans) and are asked for only where nothing else limits a range.
     """
 
     read: Callable[[Read, Sequence[str]], str]
@@ -89,7 +100,8 @@ class Printer:
     def _range(self, bound: Bound, left: list[Term],
                names: Names) -> tuple[str, str, list[Term]]:
         lows: list[str] = ["0"]
-        highs: list[str] = [self.limit(bound.sort)] if self.capped else []
+        ends = self.capped or bound.sort.names or bound.sort.is_bool
+        highs: list[str] = [self.limit(bound.sort)] if ends else []
         kept: list[Term] = []
         for term in left:
             found = self._limits(bound, term, names)

@@ -10,6 +10,7 @@ Jobs complete at once here; that they do not is another part.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from .keys import CHUNK, CHUNKS, Chunks
 from .limits import offloadable
@@ -52,7 +53,7 @@ def planned_for(s: View, r: Term) -> Term:
     return (s.life[r] == RUNNING) | ended(s, r)
 
 
-def _named(known: Term, start: Term, end: Term) -> Term:
+def _named(known: Term, start: Term, end: Term) -> Any:
     """How many entries the slice ``[start:end]`` of a list of ``known`` entries has."""
     return minimum(known, end) - minimum(known, start)
 

@@ -9,12 +9,13 @@ numbers (by a test, by a person) and with terms (by a reading) alike.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, TypeAlias
 
-Plain = Union[int, bool]
-Value = Union["Term", int, bool]
+Plain: TypeAlias = "int | bool"
+Value: TypeAlias = "Term | int | bool"
 
 
 class NotationError(Exception):
@@ -82,10 +83,10 @@ class Term:
             "instead of and, or, not, if"
         )
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> Term:  # type: ignore[override]
         return Op("eq", (self, lift(other)))
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> Term:  # type: ignore[override]
         return Op("ne", (self, lift(other)))
 
     __hash__ = object.__hash__
@@ -137,14 +138,12 @@ class Literal(Term):
     value: Plain
 
 
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Bound(Term):
     """A parameter of an action or property, or a quantified variable; itself is its identity."""
 
     name: str
     sort: Sort
-
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -156,19 +155,12 @@ class Read(Term):
     after: bool = False
 
 
-
-OPERATORS = frozenset(
-    "add sub div lt le eq ne and or not implies ite min max".split()
-)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Op(Term):
-    """An operator of `OPERATORS` applied to its arguments."""
+    """An operator (`simplify.OPERATIONS` says what each means) applied to its arguments."""
 
     name: str
     args: tuple[Term, ...]
-
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -178,7 +170,6 @@ class Quantified(Term):
     every: bool
     bounds: tuple[Bound, ...]
     body: Term
-
 
 
 TRUE = Literal(True)
@@ -207,12 +198,12 @@ def ite(condition: Value, then: Value, otherwise: Value) -> Any:
 
 def minimum(*values: Value) -> Any:
     """The least of the values."""
-    return min(values) if _plain(values) else Op("min", tuple(map(lift, values)))  # type: ignore[type-var]
+    return Op("min", tuple(map(lift, values))) if not _plain(values) else min(values)
 
 
 def maximum(*values: Value) -> Any:
     """The greatest of the values."""
-    return max(values) if _plain(values) else Op("max", tuple(map(lift, values)))  # type: ignore[type-var]
+    return Op("max", tuple(map(lift, values))) if not _plain(values) else max(values)
 
 
 def not_(value: Value) -> Any:
@@ -220,8 +211,10 @@ def not_(value: Value) -> Any:
     return Op("not", (value,)) if isinstance(value, Term) else not value
 
 
-def implies(premise: Value, conclusion: Value) -> Term:
+def implies(premise: Value, conclusion: Value) -> Any:
     """The conclusion, wherever the premise holds."""
+    if _plain((premise, conclusion)):
+        return bool(not premise or conclusion)
     return Op("implies", (lift(premise), lift(conclusion)))
 
 
@@ -249,8 +242,19 @@ def disjunction(values: Iterable[Value]) -> Term:
     return terms[0] if len(terms) == 1 else Op("or", tuple(terms))
 
 
+def bounds_of(function: Callable[..., object], sorts: Sequence[Sort]) -> tuple[Bound, ...]:
+    """A bound variable for each sort, named as ``function`` names its parameters."""
+    names = list(inspect.signature(function).parameters)
+    if len(names) != len(sorts):
+        raise NotationError(
+            f"a function of {', '.join(s.name for s in sorts) or 'nothing'} "
+            f"takes {len(names)} parameters, not {len(sorts)}"
+        )
+    return tuple(map(Bound, names, sorts))
+
+
 def _quantify(every: bool, sorts: Sequence[Sort], body: Callable[..., Value]) -> Term:
-    bounds = tuple(Bound(f"{s.name[0].lower()}{i}", s) for i, s in enumerate(sorts))
+    bounds = bounds_of(body, sorts)
     return Quantified(every, bounds, lift(body(*bounds)))
 
 
@@ -288,6 +292,12 @@ def substitute(term: Term, replace: Callable[[Term], Term | None]) -> Term:
     if isinstance(term, Quantified):
         return Quantified(term.every, term.bounds, substitute(term.body, replace))
     return term
+
+
+def numbers(terms: Sequence[Term]) -> tuple[int, ...] | None:
+    """The values of the terms if all are literals."""
+    values = tuple(int(t.value) for t in terms if isinstance(t, Literal))
+    return values if len(values) == len(terms) else None
 
 
 def mentions(term: Term, wanted: Callable[[Term], bool]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from kvoracle.model.machine import Action, Assign, Machine, Predicate
@@ -25,10 +26,12 @@ from kvoracle.model.terms import (
     conjunction,
     conjuncts,
     mentions,
+    numbers,
 )
 
 from .layout import Layout
-from .search import Successor
+from .reference import ReferenceBackend
+from .search import Check, Successor
 
 Values = Mapping[Term, Term]
 
@@ -44,33 +47,24 @@ class CompiledBackend:
         self.initial = self.layout.initial
         self._indexing = {s.name for v in machine.variables.values() for s in v.domain}
         self._printer = Printer(self._read, lambda sort: str(scope.size(sort)))
-        self._predicates: dict[tuple[int, bool], Callable[..., bool]] = {}
-        self._kept: list[Predicate] = []
         self.source = self._successor_source()
         self._successors: Callable[[bytes], tuple[list[Successor], int]] = _load(
             self.source, "successors")
 
     def successors(self, state: bytes) -> tuple[list[Successor], int]:
         """All steps out of ``state``, in a fixed order, and how many the scope cut."""
-        return self._successors(state)
+        try:
+            return self._successors(state)
+        except ValueError:  # no byte holds a negative value; the plain reading says which
+            ReferenceBackend(self.machine, self.scope).successors(state)
+            raise
 
-    def holds(self, predicate: Predicate, before: bytes, after: bytes | None = None) -> bool:
-        """Whether the predicate holds for all values of its parameters."""
-        return self._predicate(predicate, every=True)(before, after)
-
-    def happens(self, predicate: Predicate, state: bytes) -> bool:
-        """Whether the predicate holds for some values of its parameters."""
-        return self._predicate(predicate, every=False)(state, None)
-
-    def _predicate(self, predicate: Predicate, every: bool) -> Callable[..., bool]:
-        key = (id(predicate), every)
-        if key not in self._predicates:
-            quantified = Quantified(every, predicate.parameters, predicate.term)
-            term = _unrolled(self, quantified, {})
-            source = f"def predicate(s, t):\n    return {self._printer.expression(term, {})}\n"
-            self._predicates[key] = _load(source, "predicate")
-            self._kept.append(predicate)  # its id must stay its own
-        return self._predicates[key]
+    def check(self, predicate: Predicate, every: bool) -> Check:
+        """A test of whether the predicate holds for all values of its parameters, or for some."""
+        term = _unrolled(self, Quantified(every, predicate.parameters, predicate.term), {})
+        source = f"def check(s, t):\n    return {self._printer.expression(term, {})}\n"
+        compiled: Check = _load(source, "check")
+        return compiled
 
     # --- printing -------------------------------------------------------------
 
@@ -81,9 +75,9 @@ class CompiledBackend:
             values = tuple(self.scope.constant(variable, (i,)) for i in range(size))
             default = self.scope.constant(variable, (-1,))
             return f"({values!r}[{index[0]}] if 0 <= {index[0]} < {size} else {default!r})"
-        if all(isinstance(i, Literal) for i in read.index):
-            cell = self.layout.cell(
-                variable, tuple(int(i.value) for i in read.index))  # type: ignore[attr-defined]
+        known = numbers(read.index)
+        if known is not None:
+            cell = self.layout.cell(variable, known)
             return repr(variable.initial) if cell is None else f"{state}[{cell}]"
         at, tests = "0", []
         for part, term, size, sort in zip(
@@ -107,13 +101,13 @@ class CompiledBackend:
             unrolled = [p for p in action.parameters if p.sort.name in self._indexing]
             looped = [p for p in action.parameters if p.sort.name not in self._indexing]
             for chosen in self.layout.indices(tuple(p.sort for p in unrolled)):
-                values = {p: Literal(v) for p, v in zip(unrolled, chosen)}
+                values: Values = {p: Literal(v) for p, v in zip(unrolled, chosen)}
                 lines += self._instance(action, values, looped)
         return "\n".join([*lines, "    return out, cut", ""])
 
-    def _instance(self, action: Action, values: dict[Bound, Literal],
+    def _instance(self, action: Action, values: Values,
                   looped: list[Bound]) -> list[str]:
-        fixed: dict[Term, Term] = dict(values)
+        fixed = dict(values)
         guard = self.fold(_unrolled(self, action.guard, fixed), {})
         if isinstance(guard, Literal) and not guard.value:
             return []
@@ -158,7 +152,8 @@ class CompiledBackend:
             shape = tuple(update.variable.domain)
             if isinstance(update, Assign):
                 index = [self.fold(i, fixed) for i in update.index]
-                if not all(isinstance(i, Literal) for i in index):
+                known = numbers(index)
+                if known is None:
                     # A place that depends on a number: every cell it may be, guarded.
                     for at in self.layout.indices(shape):
                         here = conjunction(i == v for i, v in zip(index, at))
@@ -166,11 +161,13 @@ class CompiledBackend:
                                        self.layout.cell(update.variable, at),
                                        self.fold(_unrolled(self, update.value, fixed), {})))
                     for i, sort in zip(index, shape):
-                        if not isinstance(i, Literal):
-                            limits.append(f"{self._printer.expression(i, names)} >= "
-                                          f"{self.scope.size(sort)}")
+                        limits.append(f"not 0 <= {self._printer.expression(i, names)} < "
+                                      f"{self.scope.size(sort)}")
                     continue
-                places = [(tuple(int(i.value) for i in index), fixed)]  # type: ignore[attr-defined]
+                if self.layout.cell(update.variable, known) is None:
+                    limits.append("True")
+                    continue
+                places = [(known, fixed)]
                 condition: Term = Literal(True)
             else:
                 places = [
@@ -190,7 +187,7 @@ class CompiledBackend:
             text = self._printer.expression(value, names)
             always = isinstance(holds, Literal)
             limit = self._limit_of(cell)
-            if self._upper(value) >= limit:
+            if self._bounds(value)[1] >= limit:
                 lines.append(f"{pad}v{k} = {text}" if always else
                              f"{pad}v{k} = {text} if {self._printer.expression(holds, names)} "
                              f"else 0")
@@ -207,7 +204,7 @@ class CompiledBackend:
         lines.append(f"{pad}t = bytearray(s)")
         lines += [pad + text for text in sets]
         shown = ", ".join(
-            str(fixed[p].value) if p in fixed else names[p]  # type: ignore[attr-defined]
+            self._printer.expression(fixed.get(p, p), names)
             for p in action.parameters
         )
         values = f"({shown},)" if shown else "()"
@@ -220,24 +217,29 @@ class CompiledBackend:
                 return self.layout.limit[variable.name]
         raise AssertionError(cell)
 
-    def _upper(self, term: Term) -> int:
-        """An upper bound of the term's value in this scope."""
+    def _bounds(self, term: Term) -> tuple[float, float]:
+        """Numbers between which the term's value lies in this scope."""
         if isinstance(term, Literal):
-            return int(term.value)
+            return int(term.value), int(term.value)
         if isinstance(term, Bound):
-            return self.scope.size(term.sort) - 1
-        if isinstance(term, Read):
-            return self.scope.size(term.variable.sort) - 1
+            return 0, self.scope.size(term.sort) - 1
+        if isinstance(term, Read) and not term.variable.rigid:
+            return 0, self.scope.size(term.variable.sort) - 1
         if isinstance(term, Op):
+            lows, highs = zip(*map(self._bounds, term.args))
             if term.name == "add":
-                return sum(map(self._upper, term.args))
-            if term.name in ("sub", "div"):
-                return self._upper(term.args[0])
+                return sum(lows), sum(highs)
+            if term.name == "sub":
+                return lows[0] - highs[1], highs[0] - lows[1]
             if term.name == "ite":
-                return max(map(self._upper, term.args[1:]))
+                return min(lows[1:]), max(highs[1:])
             if term.name in ("min", "max"):
-                return (min if term.name == "min" else max)(map(self._upper, term.args))
-        return 1
+                choose = min if term.name == "min" else max
+                return choose(lows), choose(highs)
+            if term.name == "div":
+                return min(0, lows[0]), max(0, highs[0])
+            return 0, 1
+        return (0, 1) if isinstance(term, Quantified) else (-inf, inf)
 
 
 def _in(term: Term, terms: list[Term]) -> bool:
@@ -262,7 +264,7 @@ def _unrolled(backend: CompiledBackend, term: Term, values: Values) -> Term:
             others = tuple(b for b in t.bounds if b.sort.name not in backend._indexing)
             parts = []
             for chosen in backend.layout.indices(tuple(b.sort for b in indexing)):
-                inner = {b: Literal(v) for b, v in zip(indexing, chosen)}
+                inner: Values = {b: Literal(v) for b, v in zip(indexing, chosen)}
                 body = unroll(backend.fold(t.body, inner))
                 parts.append(Quantified(t.every, others, body)
                              if others and not isinstance(body, Literal) else body)

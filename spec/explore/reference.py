@@ -15,9 +15,13 @@ from kvoracle.model.simplify import OPERATIONS
 from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Sort, Term
 
 from .layout import Layout
-from .search import Successor
+from .search import Check, Successor
 
 Values = Mapping[Term, int]
+
+
+class NegativeValue(Exception):
+    """An action gives a variable a value below 0, which no sort has: the machine is wrong."""
 
 
 class ReferenceBackend:
@@ -84,6 +88,10 @@ class ReferenceBackend:
                     continue
                 cell = self.layout.cell(update.variable, index)
                 new = self.value(update.value, inner, state)
+                if new < 0:
+                    raise NegativeValue(
+                        f"{action.name}: {update.variable.name}"
+                        f"[{', '.join(map(str, index))}] would be {new}")
                 if cell is None or new >= limit:
                     return None
                 after[cell] = new
@@ -95,7 +103,7 @@ class ReferenceBackend:
         cut = 0
         for action in self.machine.actions.values():
             for chosen in self._all(p.sort for p in action.parameters):
-                values = dict(zip(action.parameters, chosen))
+                values: Values = dict(zip(action.parameters, chosen))
                 if not self.value(action.guard, values, state):
                     continue
                 after = self._apply(action, values, state)
@@ -105,16 +113,7 @@ class ReferenceBackend:
                     found.append((action.name, chosen, after))
         return found, cut
 
-    def holds(self, predicate: Predicate, before: bytes, after: bytes | None = None) -> bool:
-        """Whether the predicate holds for all values of its parameters."""
-        return all(
-            self.value(predicate.term, dict(zip(predicate.parameters, chosen)), before, after)
-            for chosen in self._all(p.sort for p in predicate.parameters)
-        )
-
-    def happens(self, predicate: Predicate, state: bytes) -> bool:
-        """Whether the predicate holds for some values of its parameters."""
-        return any(
-            self.value(predicate.term, dict(zip(predicate.parameters, chosen)), state)
-            for chosen in self._all(p.sort for p in predicate.parameters)
-        )
+    def check(self, predicate: Predicate, every: bool) -> Check:
+        """A test of whether the predicate holds for all values of its parameters, or for some."""
+        term = Quantified(every, predicate.parameters, predicate.term)
+        return lambda before, after: bool(self.value(term, {}, before, after))

@@ -22,6 +22,10 @@ Successor = tuple[str, tuple[int, ...], bytes]
 """An action's name, the values of its parameters, the state after it."""
 
 
+Check = Callable[[bytes, bytes | None], bool]
+"""A predicate's verdict on a state (a step: on two)."""
+
+
 class Backend(Protocol):
     """A reading of a machine in a scope, over packed states."""
 
@@ -31,9 +35,7 @@ class Backend(Protocol):
 
     def successors(self, state: bytes) -> tuple[list[Successor], int]: ...
 
-    def holds(self, predicate: Predicate, before: bytes, after: bytes | None = None) -> bool: ...
-
-    def happens(self, predicate: Predicate, state: bytes) -> bool: ...
+    def check(self, predicate: Predicate, every: bool) -> Check: ...
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,6 @@ Progress = Callable[[Exploration, int], None]
 PROGRESS_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class _StepCheck:
-    name: str
-    by_action: dict[str, Predicate]
-
-
 def _instances(predicate: Predicate, scope: Scope) -> int:
     count = 1
     for parameter in predicate.parameters:
@@ -122,13 +118,19 @@ def explore(
     ``progress`` is called about once a second with the counts and the frontier's size.
     """
     chosen = [p for p in (properties or PROPERTIES.values()) if p.applies(machine)]
-    over_states = [(p.name, p.over_states(machine)) for p in chosen if not p.is_step]
-    over_steps = [
-        _StepCheck(p.name, {a: p.over_steps(machine, a) for a in machine.actions})
-        for p in chosen if p.is_step
-    ]
+    over_states, over_steps = [], []
+    for p in chosen:
+        if p.is_step:
+            traced = {a: p.over_steps(machine, a) for a in machine.actions}
+            weight = max(_instances(predicate, scope) for predicate in traced.values())
+            by_action = {a: backend.check(t, every=True) for a, t in traced.items()}
+            over_steps.append((p.name, weight, by_action))
+        else:
+            predicate = p.over_states(machine)
+            over_states.append(
+                (p.name, _instances(predicate, scope), backend.check(predicate, every=True)))
     pending = {
-        (p.name, w.name): invariant(machine, w.name, w.function)
+        (p.name, w.name): backend.check(invariant(machine, w.name, w.function), every=False)
         for p in chosen for w in p.witnesses
         if set(w.parts) <= {part.name for part in machine.parts}
     }
@@ -136,18 +138,17 @@ def explore(
     result.evaluated = {p.name: 0 for p in chosen}
     for name, witness in pending:
         result.witnesses.setdefault(name, {})[witness] = None
-    weights = {name: _instances(pred, scope) for name, pred in over_states}
     started = last = time.perf_counter()
     parents: dict[bytes, tuple[bytes, str, tuple[int, ...]] | None] = {backend.initial: None}
 
     def visit(state: bytes) -> tuple[str, ...]:
-        for key in [k for k, predicate in pending.items() if backend.happens(predicate, state)]:
+        for key in [k for k, happens in pending.items() if happens(state, None)]:
             result.witnesses[key[0]][key[1]] = result.depth
             del pending[key]
         broken = []
-        for name, predicate in over_states:
-            result.evaluated[name] += weights[name]
-            if not backend.holds(predicate, state):
+        for name, weight, holds in over_states:
+            result.evaluated[name] += weight
+            if not holds(state, None):
                 broken.append(name)
         return tuple(broken)
 
@@ -185,11 +186,10 @@ def explore(
                     parents[after] = (state, action, values)
                     following.append(after)
                     broken = visit(after)
-                for check in over_steps:
-                    predicate = check.by_action[action]
-                    result.evaluated[check.name] += _instances(predicate, scope)
-                    if not backend.holds(predicate, state, after):
-                        broken += (check.name,)
+                for name, weight, by_action in over_steps:
+                    result.evaluated[name] += weight
+                    if not by_action[action](state, after):
+                        broken += (name,)
                 if broken and record(broken, state, successor):
                     return done()
             if max_states is not None and len(parents) >= max_states:

@@ -38,7 +38,7 @@ def _fact(name: str, size: int, statement: Callable[..., tuple[Term, tuple[Term,
 FACTS = (
     _fact(
         "a quotient lies between 0 and the dividend", 2,
-        lambda x, y: (implies(y >= 1, (0 <= x // y) & (x // y <= x)), (x // y,)),
+        lambda x, y: (implies(y >= 1, (x // y >= 0) & (x // y <= x)), (x // y,)),
     ),
     _fact(
         "more tokens never make fewer chunks", 3,

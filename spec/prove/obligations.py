@@ -8,7 +8,7 @@ A pair in which the action writes nothing that the property reads needs no solve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import z3
@@ -18,20 +18,20 @@ from kvoracle.model.terms import Read, Term, Variable, children
 
 from ..properties import EVERYTHING, Property
 from .division import FACTS
-from .solver import Answer, Formula, Translator, decide
+from .solver import Answer, Formula, Reader, Translator, Values, decide
 
 
 @dataclass(frozen=True)
 class Obligation:
-    """One thing shown, or not.  ``action`` is "" at first, "any state" or an action's name."""
+    """One thing shown, or not.  ``action`` is "at first", "in any state", an action's name, or
+    the name of a fact."""
 
     property: str
     action: str
     answer: Answer
     by_frame: bool = False
 
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         return f"{self.property} / {self.action}"
 
 
@@ -64,7 +64,7 @@ class Proof:
         facts = [t.well_typed(v) for v in self.machine.variables.values()]
         for fact in FACTS:
             numbers = [t.constant(v) for v in fact.variables]
-            values = dict(zip(fact.variables, numbers))
+            values: Values = dict(zip(fact.variables, numbers))
             natural = z3.And(*(n >= 0 for n in numbers))
             body = z3.Implies(natural, t.formula(fact.statement, values))
             pattern = z3.MultiPattern(*(t.formula(q, values) for q in fact.quotients))
@@ -93,7 +93,7 @@ class Proof:
     def _division(self) -> Iterator[Obligation]:
         real = Translator(self.machine, real_division=True)
         for fact in FACTS:
-            numbers = {v: real.constant(v) for v in fact.variables}
+            numbers: Values = {v: real.constant(v) for v in fact.variables}
             natural = [n >= 0 for n in numbers.values()]
             yield Obligation("Division", fact.name,
                              decide(natural, real.formula(fact.statement, numbers)))
@@ -146,12 +146,10 @@ class Proof:
                           decide([*self._known, *enabled, *(i >= 0 for i in index)], goal))
 
 
-def _constants_aside(translator: Translator, behind: object) -> object:
+def _constants_aside(translator: Translator, behind: Reader) -> Reader:
     """Constants of a scope read the same before and behind an action."""
 
-    def read(variable: Variable, index: list[Formula]) -> Formula:
-        if variable.rigid:
-            return translator.before(variable, index)
-        return behind(variable, index)  # type: ignore[operator]
+    def read(variable: Variable, index: Sequence[Formula]) -> Formula:
+        return (translator.before if variable.rigid else behind)(variable, index)
 
     return read

@@ -1,4 +1,4 @@
-"""Terms as Z3 formulas.  The only module of the project that knows Z3.
+"""Terms as Z3 formulas.
 
 A state variable becomes an uninterpreted function of its indices, unbounded in all of
 them; a read after an action is expanded through the action's updates, so that no array
@@ -13,7 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal as OneOf
+from typing import Any
+from typing import Literal as OneOf
 
 import z3
 
@@ -96,7 +97,8 @@ class Translator:
     def constant(self, bound: Bound) -> Formula:
         """A fresh constant for a parameter."""
         self._fresh += 1
-        return z3.Int(f"{bound.name}!{self._fresh}")
+        name = f"{bound.name}!{self._fresh}"
+        return z3.Bool(name) if bound.sort.is_bool else z3.Int(name)
 
     @staticmethod
     def typed(sort: Sort, value: Formula) -> Formula:

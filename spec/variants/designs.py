@@ -158,7 +158,7 @@ NO_EXCLUSION = Variant(
 
 
 def _excluding_always(claim: Claim) -> Any:
-    tail = claim.draft & not_(claim.finished)  # type: ignore[operator]
+    tail = claim.draft & not_(claim.finished)
     steady = ite(tail, maximum(_whole(claim) - 1, 0), _whole(claim))
     return minimum(steady, by_blocks(claim), by_keys(claim))
 

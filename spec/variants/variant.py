@@ -14,8 +14,8 @@ from kvoracle.model.scopes import Scope
 class Variant:
     """A design that differs from the reference, and what is expected of it.
 
-    ``breaks`` names the properties it breaks in ``scope``, all of them.  ``lacks`` says in a few words which
-    rule the design lacks: the oracle's diagnosis quotes it.
+    ``breaks`` names the properties it breaks in ``scope``, all of them.  ``lacks`` says in a few
+    words which rule the design lacks: the oracle's diagnosis quotes it.
     """
 
     name: str
