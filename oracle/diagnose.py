@@ -111,9 +111,13 @@ def _sentence(variant: Variant, judge: Judge, r: str, slot: int, g: int, n: int)
     return (
         f"request {r}{group} has {_chunks(by_tokens(claim))} by tokens, {blocks} by blocks and "
         f"{keys} by keys, and its cursor is at {cursor}; a planner that lacks {variant.lacks} "
-        f"takes chunks {cursor} to {n - 1} and pairs {max(0, min(n, keys) - cursor)} keys with "
-        f"{max(0, min(n, blocks) - cursor)} chunks' worth of blocks"
+        f"takes {_range(cursor, n - 1)} and pairs {max(0, min(n, keys) - cursor)} keys with the "
+        f"blocks of {_chunks(max(0, min(n, blocks) - cursor))}"
     )
+
+
+def _range(first: int, last: int) -> str:
+    return f"chunk {first}" if first == last else f"chunks {first} to {last}"
 
 
 def _chunks(n: int) -> str:
@@ -128,6 +132,6 @@ def with_diagnosis(finding: Finding, judge: Judge) -> tuple[Finding, list[Diagno
     if not found:
         return finding, []
     best = found[0]
-    named = replace(finding, property=best.property, r=best.r,
+    named = replace(finding, property=best.property, r=best.r, like=best.variant,
                     because=f"{best.because} ({finding.because})")
     return named, found

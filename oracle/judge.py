@@ -37,7 +37,8 @@ class Finding:
 
     ``at`` is the index of the stimulus in the run; ``because`` completes the sentence
     "*property* is broken because ...".  ``acceptance``: only the acceptance of drafts
-    suffers, never the output.  ``died`` holds the evidence of a crash.
+    suffers, never the output.  ``died`` holds the evidence of a crash, ``like`` the broken
+    design that would have failed there.
     """
 
     kind: Kind
@@ -47,6 +48,7 @@ class Finding:
     r: str = ""
     acceptance: bool = False
     died: e.Died | None = None
+    like: str = ""
 
 
 @dataclass(frozen=True)

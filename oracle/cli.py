@@ -1,0 +1,135 @@
+"""The command line: what may be typed, and how it ends.
+
+Exit codes: 0 it holds; 1 a violation was found; 2 bad input or usage; 3 it could not be
+judged.  Commands are imported when called, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+
+from . import exits
+
+CHECK = "prove, explore and run engines; one table"
+DEFAULT_OUT = "kvoracle-findings"
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, not {text}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text.removesuffix("s"))
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text}")
+    return value
+
+
+def version() -> str:
+    """The installed version."""
+    try:
+        return importlib.metadata.version("kvoracle")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar of the command line."""
+    top = argparse.ArgumentParser(
+        prog="kvoracle", description="Checks KV-cache offloading of LLM serving engines.",
+        epilog="exit codes: 0 it holds, 1 a violation was found, 2 bad input, 3 not judged")
+    top.add_argument("--version", action="version",
+                     version=f"kvoracle {version()}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    check = commands.add_parser("check", help=CHECK, description=CHECK)
+    check.add_argument("--engine", action="append", metavar="E",
+                       help="impl (default), model, model:VARIANT, vllm==X, vllm@PATH; repeatable")
+    check.add_argument("--scope", action="append", metavar="S",
+                       help="scopes to explore, or all")
+    check.add_argument("--budget", type=_seconds, metavar="SECONDS",
+                       help="seconds of generated runs for each engine, instead of a fixed number")
+    _common(check, seeded=True)
+
+    prove = commands.add_parser("prove", help="prove properties for all sizes")
+    prove.add_argument("property", nargs="*", metavar="PROPERTY")
+    prove.add_argument("--variant", metavar="V", help="prove a variant instead of the reference")
+    _common(prove)
+
+    explore = commands.add_parser("explore", help="search a bounded scope exhaustively")
+    explore.add_argument("--scope", action="append", metavar="S", help="default: seed; or all")
+    explore.add_argument("--variant", metavar="V")
+    explore.add_argument("--backend", default="python", metavar="B",
+                         help="python (default) or reference")
+    explore.add_argument("--max-states", type=_positive, metavar="N")
+    _common(explore)
+
+    fuzz = commands.add_parser("fuzz", help="random runs against one engine")
+    fuzz.add_argument("--engine", required=True, metavar="E")
+    fuzz.add_argument("--steps", type=_positive, metavar="N", help="scheduler steps in all")
+    fuzz.add_argument("--budget", type=_seconds, metavar="SECONDS")
+    fuzz.add_argument("--profile", metavar="P", help="kind of workload: storing, groups, reuse")
+    _common(fuzz, seeded=True)
+
+    replay = commands.add_parser("replay", help="play a scenario on an engine")
+    replay.add_argument("file", metavar="FILE", help="a scenario file, or a shipped one's name")
+    replay.add_argument("--engine", metavar="E",
+                        help="default: the engine the file was recorded on, else impl")
+    _common(replay)
+
+    engines = commands.add_parser("engines", help="list, install or remove engines")
+    what = engines.add_subparsers(dest="what", required=True, metavar="list|install|remove")
+    what.add_parser("list", help="what can be driven now")
+    for name in ("install", "remove"):
+        one = what.add_parser(name, help=f"{name} releases of vLLM")
+        one.add_argument("engine", nargs="+", metavar="vllm==VERSION")
+    return top
+
+
+def _common(command: argparse.ArgumentParser, seeded: bool = False) -> None:
+    command.add_argument("--json", metavar="F", help="write the result as JSON (- for stdout)")
+    if seeded:
+        command.add_argument("--seed", type=int, default=0, metavar="N")
+        command.add_argument("--out", default=DEFAULT_OUT, metavar="DIR",
+                             help=f"where findings are written (default {DEFAULT_OUT})")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = parser().parse_args(argv)
+    from kvoracle.model.scopes import ImpossibleConfig, UnknownName
+
+    from .console import people_to_stderr
+    from .scenario import MalformedScenario
+
+    if getattr(arguments, "json", None) == "-":
+        people_to_stderr()
+    try:
+        module = importlib.import_module(f"kvoracle.oracle.commands.{arguments.command}")
+        code: int = module.run(arguments)
+        return code
+    except exits.UserError as error:
+        return _end(str(error), error.code)
+    except (UnknownName, ImpossibleConfig, MalformedScenario) as error:
+        return _end(str(error), exits.USAGE)
+    except KeyboardInterrupt:
+        return _end("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; nothing to say to it
+        return exits.HOLDS
+
+
+def _end(message: str, code: int) -> int:
+    print(f"kvoracle: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

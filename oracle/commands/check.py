@@ -1,0 +1,186 @@
+"""``kvoracle check``: one table of properties: proved, explored, held by each engine."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kvoracle.model.scopes import SCOPES
+from kvoracle.model.scopes import scope as find_scope
+from kvoracle.spec.explore import Exploration
+from kvoracle.spec.properties import PROPERTIES
+
+from .. import exits
+from ..campaign import Campaign, Runner
+from ..console import Status, out, table, write_json
+from ..engines.protocol import Engine
+from ..engines.registry import EngineUnavailable, open_engine
+
+from ..observed import OBSERVED
+from ..scenario import shipped
+from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
+from ..workload import PROFILES
+from . import fuzz
+
+RUNS = 30
+"""Generated runs for each engine: a few seconds, and each broken design is found in fewer."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prove, explore, drive the engines, and say what it comes to."""
+    names = list(dict.fromkeys(arguments.engine or ["impl"]))
+    scopes = [find_scope(n) for n in arguments.scope or DEFAULT_SCOPES] \
+        if arguments.scope != ["all"] else list(SCOPES.values())
+    engines: list[tuple[str, Engine | EngineUnavailable]] = []
+    for name in names:
+        try:
+            engines.append((name, open_engine(name)))
+        except EngineUnavailable as missing:
+            engines.append((name, missing))
+    status = Status()
+    try:
+        proof = prove(None, None, lambda what: status.show(f"proving {what}"))
+        searches = explored(scopes, None, lambda r, frontier: status.show(
+            f"exploring {r.scope}: {r.distinct:,} states, frontier {frontier:,}"))
+        campaigns: list[tuple[str, Campaign | EngineUnavailable]] = [
+            (name, engine if isinstance(engine, EngineUnavailable)
+             else _drive(name, engine, arguments, status))
+            for name, engine in engines
+        ]
+    finally:
+        status.clear()
+        for _, engine in engines:
+            if not isinstance(engine, EngineUnavailable):
+                engine.close()
+    code = _report(proof, searches, campaigns)
+    if arguments.json:
+        write_json(arguments.json, _data(proof, searches, campaigns, code))
+    return code
+
+
+def _drive(name: str, engine: Engine, arguments: argparse.Namespace, status: Status) -> Campaign:
+    runner = Runner(name, engine, Path(arguments.out), lambda what, i, n, found: status.show(
+        f"{name}: {what}" + (f" ({i} of {n} runs)" if n else "") + f", {found} findings"))
+    runner.scenarios(shipped().values())
+    runner.generated(PROFILES.values(), arguments.seed,
+                     None if arguments.budget else RUNS, None, arguments.budget)
+    return runner.campaign
+
+
+# --- the table ---------------------------------------------------------------------
+
+
+def _proof_cell(name: str, proof: ProofResult) -> str:
+    if name not in PROPERTIES:
+        return "-"
+    return f"proved ({len(proof.of(name))} obligations)" if proof.proved(name) else "NOT PROVED"
+
+
+def _search_cell(name: str, searches: list[Exploration]) -> str:
+    judged = [r for r in searches if name in r.evaluated]
+    if name not in PROPERTIES or not judged:
+        return "-"
+    broken = [r.scope for r in judged if name in r.violations]
+    if broken:
+        return f"BROKEN in {', '.join(broken)}"
+    states = sum(r.distinct for r in judged)
+    never = [w for r in [judged] for w in _never_seen(name, r)]
+    text = f"holds in {states:,} states"
+    return f"{text}\nnever met: {', '.join(never)}" if never else text
+
+
+def _never_seen(name: str, searches: list[Exploration]) -> list[str]:
+    """Situations of the property that no scope reached: it may hold for want of them."""
+    wanted = {w.name for w in PROPERTIES[name].witnesses}
+    met = {w for r in searches for w, depth in r.witnesses.get(name, {}).items()
+           if depth is not None}
+    return sorted(wanted - met)
+
+
+def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
+    if isinstance(campaign, EngineUnavailable):
+        return "not judged"
+    mine = [f for f in campaign.reported if f.explanation.property == name]
+    if mine:
+        kinds = {f.explanation.kind for f in mine}
+        return "BROKEN (crash)" if kinds == {"crash"} else "BROKEN"
+    counts = {
+        "NoCrash": f"{campaign.steps:,} steps", "NoLeak": f"{campaign.runs} runs",
+        "TrueBytes": f"{campaign.stored:,} positions", "LoadedBytes": f"{campaign.read:,} positions",
+    }
+    evaluated = campaign.evaluated.get(name, 0)
+    if name == "NoCrash" and any(f.explanation.kind == "crash" for f in campaign.reported):
+        return "BROKEN (crash)"
+    if name in counts:
+        return f"held ({counts[name]})"
+    return f"held ({evaluated:,} checks)" if evaluated else "not judged"
+
+
+def _report(proof: ProofResult, searches: list[Exploration],
+            campaigns: list[tuple[str, Campaign | EngineUnavailable]]) -> int:
+    header = ["property", "for all sizes", "explored", *(name for name, _ in campaigns)]
+    rows = [
+        [name, _proof_cell(name, proof), _search_cell(name, searches),
+         *(_engine_cell(name, campaign) for _, campaign in campaigns)]
+        for name in [*PROPERTIES, *OBSERVED]
+    ]
+    out(table(header, rows))
+    out()
+    out("explored: " + ", ".join(
+        f"{r.scope} ({r.distinct:,} states, depth {r.depth})" for r in searches))
+    for name, campaign in campaigns:
+        if isinstance(campaign, EngineUnavailable):
+            out(f"{name}: not judged: {campaign}")
+            continue
+        out()
+        out(f"== {name}")
+        fuzz.report(campaign)
+    out()
+    code = _code(proof, searches, campaigns)
+    out({
+        exits.HOLDS: "verdict: holds",
+        exits.VIOLATION: "verdict: VIOLATED",
+        exits.UNJUDGED: "verdict: not everything could be judged",
+    }[code])
+    return code
+
+
+def _code(proof: ProofResult, searches: list[Exploration],
+          campaigns: list[tuple[str, Campaign | EngineUnavailable]]) -> int:
+    codes = [exits.UNJUDGED if isinstance(c, EngineUnavailable) else fuzz.code(c)
+             for _, c in campaigns]
+    if exits.VIOLATION in codes or any(r.violations for r in searches):
+        return exits.VIOLATION
+    if proof.failed or exits.UNJUDGED in codes:
+        return exits.UNJUDGED
+    return exits.HOLDS
+
+
+def _data(proof: ProofResult, searches: list[Exploration],
+          campaigns: list[tuple[str, Campaign | EngineUnavailable]], code: int) -> dict[str, Any]:
+    return {
+        "kvoracle": 1, "kind": "check", "exit_code": code,
+        "properties": {
+            name: {
+                "proved": proof.proved(name) if name in PROPERTIES else None,
+                "explored": {r.scope: name not in r.violations for r in searches
+                             if name in r.evaluated} if name in PROPERTIES else None,
+                "engines": {n: _engine_cell(name, c) for n, c in campaigns},
+            }
+            for name in [*PROPERTIES, *OBSERVED]
+        },
+        "obligations": [{k: v for k, v in asdict(o).items() if k != "seconds"}
+                        for o in proof.obligations],
+        "scopes": [{"scope": r.scope, "distinct": r.distinct, "generated": r.generated,
+                    "depth": r.depth, "evaluated": r.evaluated} for r in searches],
+        "engines": [
+            {"engine": n, "not_judged": str(c)} if isinstance(c, EngineUnavailable)
+            else fuzz.data(c)
+            for n, c in campaigns
+        ],
+    }
+
+
+

@@ -1,0 +1,80 @@
+"""``kvoracle explore``: every state of a scope, and which property was evaluated how often."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from kvoracle.model.scopes import SCOPES
+from kvoracle.model.scopes import scope as find_scope
+from kvoracle.spec.explore import Exploration, search
+from kvoracle.spec.properties import PROPERTIES
+from kvoracle.spec.variants import variant as find_variant
+
+from .. import exits
+from ..console import Status, note, out, table, write_json
+from ..verify import run_lines
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search one scope, or each of them."""
+    variant = find_variant(arguments.variant) if arguments.variant else None
+    names = arguments.scope or ([variant.scope] if variant else ["seed"])
+    scopes = [find_scope(n) for n in (SCOPES if names == ["all"] else names)]
+    status = Status()
+    results = []
+    for scope in scopes:
+        results.append(search(
+            scope, variant, arguments.backend, max_states=arguments.max_states,
+            progress=lambda r, frontier: status.show(
+                f"{r.scope}: {r.distinct:,} states, {r.generated / max(r.seconds, 1e-9):,.0f} "
+                f"generated/s, depth {r.depth}, frontier {frontier:,}"),
+        ))
+        status.clear()
+        _print(results[-1])
+    if arguments.json:
+        write_json(arguments.json, {
+            "kvoracle": 1, "kind": "explore", "results": [_data(r) for r in results]})
+    if any(r.violations for r in results):
+        return exits.VIOLATION
+    return exits.HOLDS if all(r.complete for r in results) else exits.UNJUDGED
+
+
+def _print(r: Exploration) -> None:
+    design = f", variant {r.variant}" if r.variant else ""
+    out(f"scope {r.scope}{design}, backend {r.backend}: {SCOPES[r.scope].doc}")
+    out(f"{r.distinct:,} distinct states, {r.generated:,} generated, {r.cut:,} cut by the scope's "
+        f"bounds, depth {r.depth}")
+    note(f"{r.seconds:.2f} s, {r.generated / max(r.seconds, 1e-9):,.0f} generated/s")
+    rows = []
+    for name, count in r.evaluated.items():
+        witnesses = r.witnesses.get(name, {})
+        seen = sum(depth is not None for depth in witnesses.values())
+        verdict = "broken" if name in r.violations else "holds" if r.complete else "holds so far"
+        rows.append((name, verdict, f"{count:,}", f"{seen} of {len(witnesses)}"))
+    out(table(("property", "verdict", "evaluated", "situations seen"), rows))
+    for violation in r.violations.values():
+        machine = SCOPES[r.scope].machine()
+        out()
+        also = f" (and {', '.join(violation.also)})" if violation.also else ""
+        out(f"{violation.property} is broken{also}: {PROPERTIES[violation.property].statement}.")
+        out(f"A shortest run, of {len(violation.run)} steps:")
+        for line in run_lines(machine, violation.run):
+            out(line)
+        again = f"kvoracle explore --scope {r.scope}"
+        out(f"replay: {again}{f' --variant {r.variant}' if r.variant else ''}")
+    if not r.complete and not r.violations:
+        out("not everything was searched: the limit on states was reached")
+    out()
+
+
+def _data(r: Exploration) -> dict[str, Any]:
+    return {
+        "scope": r.scope, "variant": r.variant, "backend": r.backend, "distinct": r.distinct,
+        "generated": r.generated, "cut": r.cut, "depth": r.depth, "seconds": r.seconds,
+        "complete": r.complete, "evaluated": r.evaluated, "situations": r.witnesses,
+        "violations": {
+            name: [{"action": s.action, **s.values} for s in v.run]
+            for name, v in r.violations.items()
+        },
+    }

@@ -1,0 +1,98 @@
+"""``kvoracle prove``: every obligation with its time; for a broken design, where it breaks."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+from typing import Any
+
+from kvoracle.model.scopes import SCOPES
+from kvoracle.spec.explore import Violation
+from kvoracle.spec.properties import PROPERTIES, named
+from kvoracle.spec.variants import Variant
+from kvoracle.spec.variants import variant as find_variant
+
+from .. import exits
+from ..console import Status, note, out, table, write_json
+from ..verify import ProofResult, counterexample, prove, run_lines
+
+Examples = dict[str, tuple[str, Violation] | None]
+"""By property that is not proved: the scope and the run that break it, if any does."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prove the named properties, or all of them."""
+    variant = find_variant(arguments.variant) if arguments.variant else None
+    properties = [named(n) for n in arguments.property] or None
+    status = Status()
+    started = time.perf_counter()
+    result = prove(variant, properties, lambda name: status.show(f"proving {name}"))
+    status.clear()
+    seconds = time.perf_counter() - started
+    wanted = [p.name for p in properties] if properties else list(PROPERTIES)
+    broken = {o.property for o in result.failed}
+    found: Examples = {}
+    for name in [n for n in PROPERTIES if n in broken or (variant and n in variant.breaks)]:
+        if name in wanted:
+            status.show(f"searching for a run that breaks {name}")
+            found[name] = counterexample(name, variant)
+    status.clear()
+    if arguments.json:
+        write_json(arguments.json, _data(result, found, seconds))
+    _print(result, seconds)
+    if not result.failed:
+        out(f"proved for all sizes: {len(result.obligations)} obligations, "
+            f"{', '.join(wanted)}")
+        return exits.HOLDS
+    return _print_failures(result, found, variant)
+
+
+def _print(result: ProofResult, seconds: float) -> None:
+    rows = [
+        (o.property, o.action, o.verdict if not o.by_frame else "proved (writes nothing it reads)",
+         f"{o.seconds:.3f} s")
+        for o in result.obligations
+    ]
+    out(table(("property", "kept by", "verdict", "time"), rows))
+    out()
+    note(f"solver {result.seconds:.2f} s, with translation {seconds:.2f} s")
+
+
+def _print_failures(result: ProofResult, found: Examples, variant: Variant | None) -> int:
+    design = variant.name if variant else "the reference design"
+    if variant:
+        out(f"{variant.name}: {variant.statement} ({variant.source})")
+    for o in result.failed:
+        out(f"not proved: {o.property} / {o.action} ({o.verdict})")
+    code = exits.UNJUDGED
+    for name, example in found.items():
+        if example is None:
+            out(f"{name}: not proved, and no run within the bounds of the scopes breaks it")
+            continue
+        code = exits.VIOLATION
+        scope, violation = example
+        machine = (variant.machine(SCOPES[scope]) if variant else SCOPES[scope].machine())
+        out()
+        out(f"{design} breaks {name}: {PROPERTIES[name].statement}.")
+        out(f"A shortest run, of {len(violation.run)} steps, in scope {scope}:")
+        for line in run_lines(machine, violation.run):
+            out(line)
+        again = f"kvoracle explore --scope {scope}"
+        out(f"replay: {again + (f' --variant {variant.name}' if variant else '')}")
+    return code
+
+
+def _data(result: ProofResult, found: Examples, seconds: float) -> dict[str, Any]:
+    return {
+        "kvoracle": 1, "kind": "prove", "variant": result.variant, "seconds": seconds,
+        "proved": not result.failed,
+        "obligations": [asdict(o) for o in result.obligations],
+        "counterexamples": {
+            name: None if example is None else {
+                "scope": example[0],
+                "run": [{"action": s.action, **s.values} for s in example[1].run],
+            }
+            for name, example in found.items()
+        },
+    }

@@ -1,0 +1,148 @@
+"""A finding explained: data first, text second.
+
+Answers, in this order: what is wrong and whose fault it is; the property and why it
+matters; the shortest run as a table and why it is shortest; the line that replays it;
+what could not be seen.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kvoracle.spec.properties import EVERYTHING
+
+from . import events as e
+from . import words
+from .diagnose import Diagnosis
+from .observed import OBSERVED
+from .session import Outcome
+
+ROWS_SEEN = 12
+"""Observations shown for one stimulus; the last ones, since what failed is there."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stimulus of the run, and what was seen of it."""
+
+    number: int
+    done: str
+    seen: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything a report says of one finding."""
+
+    engine: str
+    kind: str
+    property: str
+    statement: str
+    why: str
+    because: str
+    acceptance: bool
+    behaves_like: tuple[Diagnosis, ...]
+    config: dict[str, Any]
+    rows: tuple[Row, ...]
+    minimal: str
+    replay: str
+    unseen: tuple[str, ...]
+    error: str = ""
+    at: str = ""
+    stderr: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The explanation as plain data."""
+        return asdict(self)
+
+
+def explain(outcome: Outcome, replay: str, minimal: str) -> Explanation:
+    """The explanation of a run's finding."""
+    finding, judge = outcome.finding, outcome.judge
+    assert finding is not None and judge is not None
+    statement, why = _property(finding.property)
+    rows = tuple(
+        Row(i, words.stimulus(s), tuple(t for t in map(words.observation, seen) if t))
+        for i, (s, seen) in enumerate(outcome.log, 1)
+    )
+    died = finding.died or e.Died("")
+    return Explanation(
+        outcome.engine, finding.kind, finding.property, statement, why, finding.because,
+        finding.acceptance, tuple(outcome.diagnoses), _config(outcome.config), rows, minimal,
+        replay, tuple(sorted(judge.unseen)), died.error, died.at, died.stderr,
+    )
+
+
+def _property(name: str) -> tuple[str, str]:
+    if name in EVERYTHING:
+        return EVERYTHING[name].statement, EVERYTHING[name].why
+    if name in OBSERVED:
+        return OBSERVED[name].statement, OBSERVED[name].why
+    return "", ""
+
+
+def _config(config: e.Config) -> dict[str, Any]:
+    import msgspec
+
+    data: dict[str, Any] = msgspec.to_builtins(config)
+    return data
+
+
+def headline(x: Explanation) -> str:
+    """What is wrong, in one sentence."""
+    if x.kind == "departure":
+        return f"{x.engine} does what the machine knows no action for: {x.because}"
+    broken = f"{x.engine} breaks {x.property}"
+    if x.acceptance:
+        broken += " (acceptance of drafts only, not output)"
+    return f"{broken} because {x.because}"
+
+
+def _like(behaves_like: Sequence[Diagnosis]) -> str:
+    if not behaves_like:
+        return "No broken design that is known would have failed here."
+    best, others = behaves_like[0], behaves_like[1:]
+    text = f"It behaves like the design {best.variant}: it seems to lack {best.lacks}."
+    if others:
+        text += f" ({', '.join(d.variant for d in others)} would have failed here as well.)"
+    return text
+
+
+def text(x: Explanation, width: int = 100) -> str:
+    """The explanation for people, in ``width`` columns."""
+
+    def wrap(paragraph: str, indent: str = "") -> list[str]:
+        return textwrap.wrap(paragraph, width, initial_indent=indent, subsequent_indent=indent)
+
+    lines = wrap(headline(x) + ".")
+    if x.kind == "crash":
+        lines += wrap(_like(x.behaves_like))
+        if x.at:
+            lines += wrap(f"It died at {x.at}")
+    if x.statement:
+        lines += ["", *wrap(f"{x.property}: {x.statement}."), *wrap(x.why)]
+    lines += ["", *wrap(f"The run ({x.minimal}):")]
+    lines += wrap(f"config {', '.join(f'{k} {v}' for k, v in _short(x.config).items())}", "  ")
+    for row in x.rows:
+        lines += wrap(f"{row.number:>3}  {row.done}", "  ")
+        seen = row.seen[-ROWS_SEEN:]
+        dropped = len(row.seen) - len(seen)
+        shown = ([f"({dropped} more)"] if dropped else []) + list(seen)
+        if shown:
+            lines += textwrap.wrap("; ".join(shown), width, initial_indent="         ",
+                                   subsequent_indent="         ")
+    if x.unseen:
+        lines += ["", *wrap(f"Not seen, and so not judged: {', '.join(x.unseen)}.")]
+    return "\n".join([*lines, "", f"replay: {x.replay}"])
+
+
+def _short(config: dict[str, Any]) -> dict[str, Any]:
+    groups = [
+        f"{g['tokens_per_block']} tokens/block{' draft' if g.get('draft') else ''}"
+        for g in config["groups"]
+    ]
+    return {"groups": f"[{', '.join(groups)}]",
+            **{k: v for k, v in config.items() if k != "groups"}}

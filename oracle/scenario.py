@@ -1,0 +1,223 @@
+"""Scenario files: named runs as lines of JSON, to keep, to replay, to send to somebody.
+
+The first line says what the file is; each further line is a stimulus (``do``) or an
+expectation (``expect``) about what was seen until then::
+
+    {"kvoracle": 1, "name": "seed", "about": "...", "config": {"groups": [...]}}
+    {"do": "arrive", "r": "a", "prompt": [[0, 7]]}
+    {"do": "step"}
+    {"expect": {"r": "a", "jobs": 1, "cursor": [1]}}
+
+A failing run is written in the same form, with what was found in its first line.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kvoracle.model.scopes import nearest
+
+from . import events as e
+from .engines.protocol import Engine
+from .judge import Finding
+from .session import Outcome, play
+
+FORMAT = 1
+
+
+class MalformedScenario(ValueError):
+    """A scenario file that cannot be read; says the file, the line and what was expected."""
+
+    def __init__(self, source: str, line: int, problem: str) -> None:
+        super().__init__(f"{source}:{line}: {problem}")
+        self.source, self.line = source, line
+
+
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Of request ``r``: store jobs planned so far, and the cursor of each group."""
+
+    r: e.Name
+    jobs: e.Count | None = None
+    cursor: tuple[e.Count, ...] | None = None
+
+
+class Found(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a recorded run led to: the property broken, and by which engine."""
+
+    engine: str
+    property: str
+    because: str
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of a scenario file."""
+
+    kvoracle: int
+    name: e.Name
+    config: e.Config
+    about: str = ""
+    found: Found | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run with a name.  ``expectations`` pairs each with the number of stimuli before it."""
+
+    header: Header
+    stimuli: tuple[e.AnyStimulus, ...]
+    expectations: tuple[tuple[int, Expect], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.header.name
+
+    def text(self) -> str:
+        """The file's content."""
+        lines = [msgspec.json.encode(self.header).decode()]
+        waiting = list(self.expectations)
+        for i, stimulus in enumerate(self.stimuli):
+            lines += self._expected(waiting, i)
+            lines.append(e.encode(stimulus))
+        return "\n".join([*lines, *self._expected(waiting, len(self.stimuli)), ""])
+
+    @staticmethod
+    def _expected(waiting: list[tuple[int, Expect]], at: int) -> list[str]:
+        lines = []
+        while waiting and waiting[0][0] <= at:
+            expect = msgspec.json.encode({"expect": waiting.pop(0)[1]})
+            lines.append(expect.decode())
+        return lines
+
+
+_STIMULI = ", ".join(sorted(
+    t.__struct_config__.tag for t in e.AnyStimulus.__args__))
+
+
+def parse(text: str, source: str) -> Scenario:
+    """Read a scenario; raises `MalformedScenario` with file, line and what was expected."""
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise MalformedScenario(source, 1, "the file is empty; expected a first line like "
+                                '{"kvoracle": 1, "name": "...", "config": {"groups": [...]}}')
+    at, first = lines[0]
+    raw = _json(source, at, first)
+    if "kvoracle" not in raw:
+        raise MalformedScenario(source, at, 'expected a first line with "kvoracle": 1, "name" and '
+                                '"config"; this is no scenario file')
+    if raw["kvoracle"] != FORMAT:
+        raise MalformedScenario(source, at, f"format {raw['kvoracle']!r} is not known; this "
+                                f"version reads format {FORMAT}")
+    header = _convert(source, at, raw, Header)
+    stimuli: list[e.AnyStimulus] = []
+    expectations: list[tuple[int, Expect]] = []
+    for at, line in lines[1:]:
+        raw = _json(source, at, line)
+        if "do" in raw:
+            stimuli.append(_stimulus(source, at, raw))
+        elif "expect" in raw:
+            expectations.append((len(stimuli), _convert(source, at, raw["expect"], Expect)))
+        else:
+            raise MalformedScenario(source, at, 'expected a stimulus ("do") or an expectation '
+                                    '("expect"), found neither')
+    return Scenario(header, tuple(stimuli), tuple(expectations))
+
+
+def _json(source: str, at: int, line: str) -> dict[str, Any]:
+    try:
+        raw = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise MalformedScenario(source, at, f"expected one JSON object on the line: {error}") \
+            from None
+    if not isinstance(raw, dict):
+        raise MalformedScenario(source, at, "expected a JSON object, found "
+                                f"{type(raw).__name__}")
+    return raw
+
+
+def _convert(source: str, at: int, raw: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        problem = str(error).replace("`", "").replace(" - at $", ", at ").rstrip(", at")
+        raise MalformedScenario(source, at, problem) from None
+
+
+def _stimulus(source: str, at: int, raw: dict[str, Any]) -> e.AnyStimulus:
+    known = {t.__struct_config__.tag for t in e.AnyStimulus.__args__}
+    if raw["do"] not in known:
+        raise MalformedScenario(source, at, f'no stimulus {raw["do"]!r}; expected one of '
+                                f"{_STIMULI}")
+    stimulus: e.AnyStimulus = _convert(source, at, raw, e.AnyStimulus)
+    return stimulus
+
+
+def read(path: Path) -> Scenario:
+    """Read a scenario file; raises `MalformedScenario` or `OSError`."""
+    return parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def shipped() -> dict[str, Scenario]:
+    """The scenarios that come with the package, by name, the seed first."""
+    folder = importlib.resources.files("kvoracle.scenarios")
+    found = {}
+    for entry in sorted(folder.iterdir(), key=lambda f: (f.name != "seed.jsonl", f.name)):
+        if entry.name.endswith(".jsonl"):
+            scenario = parse(entry.read_text(encoding="utf-8"), entry.name)
+            found[scenario.name] = scenario
+    return found
+
+
+def named(name: str) -> Scenario:
+    """A shipped scenario; raises `UnknownName`."""
+    found = shipped()
+    if name not in found:
+        raise nearest("scenario", name, found)
+    return found[name]
+
+
+def perform(engine: Engine, scenario: Scenario) -> Outcome:
+    """Play a scenario; an expectation that is not met is a finding like any other."""
+    outcome = play(engine, scenario.header.config, scenario.stimuli)
+    if outcome.finding is None:
+        outcome.finding = _unmet(outcome, scenario.expectations)
+    return outcome
+
+
+def _unmet(outcome: Outcome, expectations: Iterable[tuple[int, Expect]]) -> Finding | None:
+    assert outcome.judge is not None
+    for before, expect in expectations:
+        seen = [o for _, answer in outcome.log[:before] for o in answer]
+        jobs = sum(
+            isinstance(o, e.Planned) and o.r == expect.r and o.job is not None for o in seen)
+        if expect.jobs is not None and jobs != expect.jobs:
+            return Finding("departure", "", f"{jobs} store jobs of request {expect.r} were planned "
+                           f"where the scenario expects {expect.jobs}", before - 1, expect.r)
+        if expect.cursor is None or "cursor" in outcome.judge.unseen:
+            continue
+        cursor = [0] * len(outcome.config.groups)
+        for o in seen:
+            if isinstance(o, e.Cursor) and o.r == expect.r:
+                cursor[o.g] = o.n
+        if tuple(cursor) != expect.cursor:
+            return Finding("departure", "", f"the cursor of request {expect.r} is at {cursor} "
+                           f"where the scenario expects {list(expect.cursor)}", before - 1, expect.r)
+    return None
+
+
+def recorded(outcome: Outcome, engine: str, name: str) -> Scenario:
+    """A failing run as a scenario."""
+    assert outcome.finding is not None
+    found = Found(engine, outcome.finding.property, outcome.finding.because)
+    header = Header(FORMAT, name, outcome.config, found=found)
+    return Scenario(header, outcome.stimuli)
+
+
+def renamed(scenario: Scenario, name: str) -> Scenario:
+    """The same scenario under another name."""
+    return replace(scenario, header=msgspec.structs.replace(scenario.header, name=name))

@@ -1,0 +1,114 @@
+"""What the machine itself comes to: proofs and bounded searches, put together by property.
+
+The verdict on a property is one of three: proved for all sizes; broken, with a shortest
+run; or neither proved nor broken within the bounds searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kvoracle.model.machine import Machine
+from kvoracle.model.rules import REFERENCE
+from kvoracle.model.scopes import ALL_PARTS, SCOPES, Scope
+from kvoracle.spec.explore import Exploration, MachineStep, Violation, search
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property
+from kvoracle.spec.variants import Variant
+
+DEFAULT_SCOPES = ("seed", "draft", "limits", "groups", "pair")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One obligation and what the solver said."""
+
+    property: str
+    action: str
+    verdict: str
+    seconds: float
+    by_frame: bool
+
+
+@dataclass
+class ProofResult:
+    """All obligations of a design."""
+
+    variant: str | None
+    obligations: list[Shown] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Shown]:
+        """Those not proved."""
+        return [o for o in self.obligations if o.verdict != "proved"]
+
+    @property
+    def seconds(self) -> float:
+        """Solver time, all together."""
+        return sum(o.seconds for o in self.obligations)
+
+    def of(self, name: str) -> list[Shown]:
+        """The obligations of a property, and of the lemmas that carry it."""
+        carried = {name} | {p.name for p in EVERYTHING.values() if p.supports == name}
+        shared = {"Division"}
+        return [o for o in self.obligations
+                if o.property in carried | shared or o.property.endswith(" in range")]
+
+    def proved(self, name: str) -> bool:
+        """Whether the property holds for all sizes.
+
+        Invariants are proved together, each from all of them: one that fails leaves the others
+        without proof, though not refuted.
+        """
+        mine = self.of(name)
+        return bool(mine) and not self.failed
+
+
+def machine_of(variant: Variant | None) -> Machine:
+    """The machine with every part, under a design."""
+    if variant is None:
+        return Machine(ALL_PARTS, REFERENCE)
+    return Machine(ALL_PARTS, variant.design, variant.overrides)
+
+
+def prove(variant: Variant | None = None, properties: Iterable[Property] | None = None,
+          progress: Callable[[str], None] | None = None) -> ProofResult:
+    """Decide every obligation of a design (Z3 is imported here, not before)."""
+    from kvoracle.spec.prove.obligations import Proof
+
+    result = ProofResult(variant.name if variant else None)
+    for o in Proof(machine_of(variant), properties).obligations():
+        if progress is not None:
+            progress(str(o))
+        result.obligations.append(
+            Shown(o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame))
+    return result
+
+
+def counterexample(name: str, variant: Variant | None) -> tuple[str, Violation] | None:
+    """A shortest run that breaks the property in some scope, the variant's own scope first."""
+    first = [variant.scope] if variant else []
+    for scope_name in [*first, *(s for s in DEFAULT_SCOPES if s not in first)]:
+        found = search(SCOPES[scope_name], variant, find_all=True)
+        if name in found.violations:
+            return scope_name, found.violations[name]
+    return None
+
+
+def explored(scopes: Iterable[Scope], variant: Variant | None = None,
+             progress: Callable[[Exploration, int], None] | None = None) -> list[Exploration]:
+    """Search each scope."""
+    return [search(s, variant, progress=progress) for s in scopes]
+
+
+def run_lines(machine: Machine, run: Iterable[MachineStep]) -> list[str]:
+    """A run of the machine as numbered steps, with what each changed."""
+    return [
+        f"  {i:>3}  {machine.actions[s.action].describe(s.values)}"
+        for i, s in enumerate(run, 1)
+    ]
+
+
+def promises() -> list[str]:
+    """The properties, in the order of reports."""
+    return list(PROPERTIES)
