@@ -66,6 +66,8 @@ def parser() -> argparse.ArgumentParser:
     explore = commands.add_parser("explore", help="search a bounded scope exhaustively")
     explore.add_argument("--scope", action="append", metavar="S", help="default: seed; or all")
     explore.add_argument("--variant", metavar="V")
+    explore.add_argument("--property", action="append", metavar="P",
+                         help="only these properties (default: all)")
     explore.add_argument("--backend", default="python", metavar="B",
                          help="python (default) or reference")
     explore.add_argument("--max-states", type=_positive, metavar="N")

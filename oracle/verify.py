@@ -89,7 +89,7 @@ def counterexample(name: str, variant: Variant | None) -> tuple[str, Violation] 
     """A shortest run that breaks the property in some scope, the variant's own scope first."""
     first = [variant.scope] if variant else []
     for scope_name in [*first, *(s for s in DEFAULT_SCOPES if s not in first)]:
-        found = search(SCOPES[scope_name], variant, find_all=True)
+        found = search(SCOPES[scope_name], variant, properties=[EVERYTHING[name]])
         if name in found.violations:
             return scope_name, found.violations[name]
     return None

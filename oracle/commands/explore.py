@@ -8,7 +8,7 @@ from typing import Any
 from kvoracle.model.scopes import SCOPES
 from kvoracle.model.scopes import scope as find_scope
 from kvoracle.spec.explore import Exploration, search
-from kvoracle.spec.properties import PROPERTIES
+from kvoracle.spec.properties import EVERYTHING, named
 from kvoracle.spec.variants import variant as find_variant
 
 from .. import exits
@@ -21,11 +21,12 @@ def run(arguments: argparse.Namespace) -> int:
     variant = find_variant(arguments.variant) if arguments.variant else None
     names = arguments.scope or ([variant.scope] if variant else ["seed"])
     scopes = [find_scope(n) for n in (SCOPES if names == ["all"] else names)]
+    properties = [named(n) for n in arguments.property] if arguments.property else None
     status = Status()
     results = []
     for scope in scopes:
         results.append(search(
-            scope, variant, arguments.backend, max_states=arguments.max_states,
+            scope, variant, arguments.backend, properties=properties, max_states=arguments.max_states,
             progress=lambda r, frontier: status.show(
                 f"{r.scope}: {r.distinct:,} states, {r.generated / max(r.seconds, 1e-9):,.0f} "
                 f"generated/s, depth {r.depth}, frontier {frontier:,}"),
@@ -38,6 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
     if any(r.violations for r in results):
         return exits.VIOLATION
     return exits.HOLDS if all(r.complete for r in results) else exits.UNJUDGED
+
+
+def replay_line(scope: str, variant: str | None, name: str) -> str:
+    """The command that finds the same run again: the search is deterministic."""
+    design = f" --variant {variant}" if variant else ""
+    return f"kvoracle explore --scope {scope}{design} --property {name}"
 
 
 def _print(r: Exploration) -> None:
@@ -57,12 +64,11 @@ def _print(r: Exploration) -> None:
         machine = SCOPES[r.scope].machine()
         out()
         also = f" (and {', '.join(violation.also)})" if violation.also else ""
-        out(f"{violation.property} is broken{also}: {PROPERTIES[violation.property].statement}.")
+        out(f"{violation.property} is broken{also}: {EVERYTHING[violation.property].statement}.")
         out(f"A shortest run, of {len(violation.run)} steps:")
         for line in run_lines(machine, violation.run):
             out(line)
-        again = f"kvoracle explore --scope {r.scope}"
-        out(f"replay: {again}{f' --variant {r.variant}' if r.variant else ''}")
+        out(f"replay: {replay_line(r.scope, r.variant, violation.property)}")
     if not r.complete and not r.violations:
         out("not everything was searched: the limit on states was reached")
     out()

@@ -16,6 +16,7 @@ from kvoracle.spec.variants import variant as find_variant
 from .. import exits
 from ..console import Status, note, out, table, write_json
 from ..verify import ProofResult, counterexample, prove, run_lines
+from .explore import replay_line
 
 Examples = dict[str, tuple[str, Violation] | None]
 """By property that is not proved: the scope and the run that break it, if any does."""
@@ -78,8 +79,7 @@ def _print_failures(result: ProofResult, found: Examples, variant: Variant | Non
         out(f"A shortest run, of {len(violation.run)} steps, in scope {scope}:")
         for line in run_lines(machine, violation.run):
             out(line)
-        again = f"kvoracle explore --scope {scope}"
-        out(f"replay: {again + (f' --variant {variant.name}' if variant else '')}")
+        out(f"replay: {replay_line(scope, variant.name if variant else None, name)}")
     return code
 
 

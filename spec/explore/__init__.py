@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.scopes import Scope, nearest
 
+from ..properties import Property
 from ..variants import Variant
 from .compiled import CompiledBackend
 from .reference import ReferenceBackend
@@ -23,6 +24,7 @@ def search(
     variant: Variant | None = None,
     backend: str = CompiledBackend.name,
     *,
+    properties: Iterable[Property] | None = None,
     find_all: bool = False,
     max_states: int | None = None,
     progress: Progress | None = None,
@@ -33,7 +35,7 @@ def search(
     machine = variant.machine(scope) if variant else scope.machine()
     return explore(
         BACKENDS[backend](machine, scope), machine, scope,
-        variant=variant.name if variant else None,
+        variant=variant.name if variant else None, properties=properties,
         find_all=find_all, max_states=max_states, progress=progress,
     )
 

@@ -26,7 +26,7 @@ Verdict = OneOf["proved", "refuted", "unknown"]
 Reader = Callable[[Variable, Sequence[Formula]], Formula]
 Values = Mapping[Term, Formula]
 
-TIMEOUT_MS = 5000
+TIMEOUT_MS = 2000
 """Per query.  A provable obligation takes milliseconds; what takes longer will not end."""
 
 
