@@ -21,7 +21,7 @@ def chunks_touched(tokens: Value, tokens_per_chunk: Term) -> Term:
     return (tokens + tokens_per_chunk - 1) // tokens_per_chunk
 
 
-@part.action("request {r} starts with {n} tokens loaded from the host pool")
+@part.action("request {r} starts, tokens loaded from the host pool: {n}")
 def load(s: View, r: Request, n: Tokens) -> None:
     """Admission with a hit (vLLM: the load sets the cursor to the end of the hit)."""
     s.require("waits", (s.life[r] == WAITING) | (s.life[r] == PREEMPTED))

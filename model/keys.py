@@ -28,7 +28,7 @@ keys.constant("tokens_per_chunk", (GROUP,), SIZE, "tokens in one chunk of the gr
 keys.variable("keys", (REQUEST, GROUP), CHUNKS, "keys that have arrived")
 
 
-@keys.action("{n} keys of request {r} are known in group {g}", external=True)
+@keys.action("keys of request {r} known in group {g}: {n}", external=True)
 def keys_arrive(s: View, r: Request, g: Group, n: Chunks) -> None:
     """Keys exist for whole chunks of known tokens, and arrive when they do, even after the end."""
     s.require("known", s.life[r] != ABSENT)
@@ -47,7 +47,7 @@ blocks.constant("blocks_per_chunk", (GROUP,), SIZE, "blocks in one chunk", initi
 blocks.variable("blocks", (REQUEST, GROUP), BLOCKS, "blocks known to the planner")
 
 
-@blocks.action("{n} blocks of request {r} are known in group {g}")
+@blocks.action("blocks of request {r} known in group {g}: {n}")
 def blocks_told(s: View, r: Request, g: Group, n: Blocks) -> None:
     """The scheduler allocated blocks and told the planner; how far ahead is its own affair."""
     s.require("runs", s.life[r] == RUNNING)

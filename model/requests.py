@@ -46,7 +46,7 @@ def between_steps(s: View, r: Term) -> Term:
     return s.computed[r] < s.tokens[r]
 
 
-@part.action("request {r} arrives with {p} prompt tokens", external=True)
+@part.action("request {r} arrives, tokens in its prompt: {p}", external=True)
 def arrive(s: View, r: Request, p: Tokens) -> None:
     """A request enters the queue; it has computed nothing."""
     s.require("new", s.life[r] == ABSENT)
@@ -56,7 +56,7 @@ def arrive(s: View, r: Request, p: Tokens) -> None:
     s.tokens[r] = p
 
 
-@part.action("request {r} starts with {n} tokens in the GPU's prefix cache")
+@part.action("request {r} starts, tokens in the GPU's prefix cache: {n}")
 def start(s: View, r: Request, n: Tokens) -> None:
     """Admission, for the first time or after preemption.  The last token is always computed,
     since its logits are needed (vLLM: a hit is capped at one token less than the request)."""
@@ -66,7 +66,7 @@ def start(s: View, r: Request, n: Tokens) -> None:
     s.computed[r] = n
 
 
-@part.action("request {r} is computed up to {n} tokens")
+@part.action("request {r} is computed, tokens so far: {n}")
 def compute(s: View, r: Request, n: Tokens) -> None:
     """A step's kernels write the KV of known tokens: a piece of prefill, or one decoded token."""
     s.require("runs", s.life[r] == RUNNING)
@@ -75,7 +75,7 @@ def compute(s: View, r: Request, n: Tokens) -> None:
     s.computed[r] = n
 
 
-@part.action("request {r} samples a token, after {a} accepted drafts")
+@part.action("request {r} samples a token, drafts accepted before it: {a}")
 def sample(s: View, r: Request, a: Accepted) -> None:
     """The step's output becomes known.  The KV of accepted drafts was written in this step."""
     s.require("runs", s.life[r] == RUNNING)

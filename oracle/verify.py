@@ -13,6 +13,7 @@ from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.scopes import ALL_PARTS, SCOPES, Scope
 from kvoracle.spec.explore import Exploration, MachineStep, Violation, search
+from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property
 from kvoracle.spec.variants import Variant
 
@@ -101,12 +102,23 @@ def explored(scopes: Iterable[Scope], variant: Variant | None = None,
     return [search(s, variant, progress=progress) for s in scopes]
 
 
-def run_lines(machine: Machine, run: Iterable[MachineStep]) -> list[str]:
-    """A run of the machine as numbered steps, with what each changed."""
-    return [
-        f"  {i:>3}  {machine.actions[s.action].describe(s.values)}"
-        for i, s in enumerate(run, 1)
-    ]
+def run_lines(machine: Machine, scope: Scope, run: Iterable[MachineStep]) -> list[str]:
+    """A run of the machine as numbered steps, each with what it changed."""
+    layout = Layout(machine, scope)
+    before = layout.unpack(layout.initial)
+    lines = []
+    for i, step in enumerate(run, 1):
+        lines.append(f"  {i:>3}  {machine.actions[step.action].describe(step.values)}")
+        after = layout.unpack(step.state)
+        changed = [
+            f"{v.name}[{', '.join(map(str, index))}]: {v.sort.show(before[v.name][index])} -> "
+            f"{v.sort.show(value)}"
+            for v in machine.state
+            for index, value in after[v.name].items() if value != before[v.name][index]
+        ]
+        lines.append(f"         {'; '.join(changed) or 'nothing changes'}")
+        before = after
+    return lines
 
 
 def promises() -> list[str]:

@@ -61,12 +61,12 @@ def _print(r: Exploration) -> None:
         rows.append((name, verdict, f"{count:,}", f"{seen} of {len(witnesses)}"))
     out(table(("property", "verdict", "evaluated", "situations seen"), rows))
     for violation in r.violations.values():
-        machine = SCOPES[r.scope].machine()
+        scope = SCOPES[r.scope]
         out()
         also = f" (and {', '.join(violation.also)})" if violation.also else ""
         out(f"{violation.property} is broken{also}: {EVERYTHING[violation.property].statement}.")
         out(f"A shortest run, of {len(violation.run)} steps:")
-        for line in run_lines(machine, violation.run):
+        for line in run_lines(scope.machine(), scope, violation.run):
             out(line)
         out(f"replay: {replay_line(r.scope, r.variant, violation.property)}")
     if not r.complete and not r.violations:

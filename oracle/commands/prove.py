@@ -73,11 +73,10 @@ def _print_failures(result: ProofResult, found: Examples, variant: Variant | Non
             continue
         code = exits.VIOLATION
         scope, violation = example
-        machine = (variant.machine(SCOPES[scope]) if variant else SCOPES[scope].machine())
         out()
         out(f"{design} breaks {name}: {PROPERTIES[name].statement}.")
         out(f"A shortest run, of {len(violation.run)} steps, in scope {scope}:")
-        for line in run_lines(machine, violation.run):
+        for line in run_lines(SCOPES[scope].machine(), SCOPES[scope], violation.run):
             out(line)
         out(f"replay: {replay_line(scope, variant.name if variant else None, name)}")
     return code
