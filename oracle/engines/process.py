@@ -124,10 +124,10 @@ class EngineProcess:
         They are sent ahead of their answers, which saves the waiting between two processes.
         The list ends early at the answer with ``died``.  ``timeout`` is for each answer.
         """
-        if not self._started:
-            raise EngineGone("no engine is running: start it first")
         if self.died is not None:
             raise EngineGone(f"the engine died ({self.died.error}): start it again")
+        if not self._started:
+            raise EngineGone("no engine is running: start it first")
         lines = [events.encode(stimulus).encode() for stimulus in stimuli]
         limit = self.answer_timeout if timeout is None else timeout
         return self._ask(lines, limit)

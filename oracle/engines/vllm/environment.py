@@ -270,9 +270,9 @@ def _make_venv(progress: Report) -> None:
             raise NoVenv(said[0])
         interpreter = new / "bin" / "python"
 
-        def run(doing: str, log: str, *arguments: str) -> None:
+        def run(doing: str, log: str, verb: str, *arguments: str) -> None:
             try:
-                pip.run(interpreter, [*arguments, *_bar(interpreter)], doing=doing,
+                pip.run(interpreter, [verb, *_bar(interpreter), *arguments], doing=doing,
                         log=_root() / "logs" / f"{log}.log", scratch=scratch, report=progress)
             except NoMatch as error:
                 raise pip.missing(f"environment ({arguments[-1]})", error.versions) from error

@@ -17,6 +17,9 @@ from .content import Cell, Text, agrees_but_for_next
 
 Emit = Callable[[dict[str, Any]], None]
 
+REJECTED = 0
+"""The tag of what a drafter wrote beyond the tokens that were then accepted."""
+
 
 @dataclass
 class Chunk:
@@ -197,11 +200,13 @@ class Memory:
         """Words for a tag: whose text it is, and where in it."""
         if tag is None:
             return "nothing"
+        if tag == REJECTED:
+            return "a rejected draft"
         for text in reversed(self.texts.values()):
             position = text.find(tag)
             if position is not None:
                 return f"{text.name}[{position}]"
-        return "a rejected draft"
+        return "a text no longer known"
 
 
 class Transfers:

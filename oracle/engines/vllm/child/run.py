@@ -22,7 +22,7 @@ from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunne
 from . import plugin, shims
 from .build import Config, build
 from .content import WRONG_TOKEN, Text, parse_prompt
-from .ghost import Chunk, Job, Memory, Transfers
+from .ghost import REJECTED, Chunk, Job, Memory, Transfers
 from .observe import Planner, Watched
 from .postmortem import local
 from .serve import BadInput
@@ -65,6 +65,7 @@ class Run:
         self.open: dict[str, Watched] = {}
         self.done_names: set[str] = set()
         self.told_schedule = True
+        self.starts: dict[str, int] = {}
 
     def close(self) -> None:
         self.scheduler.shutdown()
@@ -206,6 +207,7 @@ class Run:
             self._propose(accept)
         self.told_schedule = False
         output = self.scheduler.schedule()
+        self.starts = self._starts(output)
         self._tell_scheduled(output, output.kv_connector_metadata.store_jobs)
         result = self._execute(output)
         rows = output.num_scheduled_tokens
@@ -288,7 +290,7 @@ class Run:
         A layer writes all requests' KV before any attention reads it, so a request may share
         a block that another one fills in this very step.
         """
-        starts = self._starts(output)
+        starts = self.starts
         targets = [group for group, draft in enumerate(self.drafts) if not draft]
         sampled = []
         for name, count in output.num_scheduled_tokens.items():
@@ -317,7 +319,7 @@ class Run:
         groups = [group for group, draft in enumerate(self.drafts) if draft]
         if not groups:
             return
-        starts = self._starts(output)
+        starts = self.starts
         ahead = self.config.draft_tokens
         for (name, count), tokens in zip(output.num_scheduled_tokens.items(), sampled):
             watched = self.planner.watched[name]
@@ -330,7 +332,7 @@ class Run:
                 if end + ahead > sure:
                     # Rejected drafts, and the drafter's own look-ahead: overwritten before
                     # anybody may rely on them.
-                    self.memory.write(table, group, sure, (0,) * (end + ahead - sure))
+                    self.memory.write(table, group, sure, (REJECTED,) * (end + ahead - sure))
         self._read(output, starts, groups)
 
     def _read(self, output: Any, starts: dict[str, int], groups: list[int]) -> None:
@@ -352,7 +354,7 @@ class Run:
                 self._release_keys(watched[name])
         self._tell_admitted(output)
         self.planner.tell_known()
-        starts = self._starts(output)
+        starts = self.starts
         for name, count in output.num_scheduled_tokens.items():
             self.emit({"saw": "computed", "r": name,
                        "n": min(starts[name] + count, watched[name].request.num_tokens)})
@@ -362,7 +364,7 @@ class Run:
 
     def _tell_admitted(self, output: Any) -> None:
         watched = self.planner.watched
-        starts = self._starts(output)
+        starts = self.starts
         metadata = output.kv_connector_metadata
         loads = metadata.load_jobs if metadata is not None else (
             self.planner.inner._current_batch_load_jobs)
@@ -492,5 +494,6 @@ class Run:
             self.planner.tell_known()
             self.planner.tell_all_cursors()
             return
+        self.starts = self._starts(output)
         jobs = local(error, "store_jobs", "_build_store_jobs") or {}
         self._tell_scheduled(output, jobs)
