@@ -9,7 +9,7 @@ A pair in which the action writes nothing that the property reads needs no solve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import z3
 
@@ -18,7 +18,7 @@ from kvoracle.model.terms import Read, Term, Variable, children
 
 from ..properties import EVERYTHING, Property
 from .division import FACTS
-from .solver import Answer, Formula, Reader, Translator, Values, decide
+from .solver import TIMEOUT_MS, Answer, Formula, Reader, Translator, Values, decide
 
 
 @dataclass(frozen=True)
@@ -45,35 +45,33 @@ def _writes(action: Action) -> set[str]:
 
 
 class Proof:
-    """All obligations of a machine, each decided on demand."""
+    """All obligations of a machine, each decided on demand.
 
-    def __init__(self, machine: Machine, properties: Iterable[Property] | None = None) -> None:
+    With ``properties`` given, these are proved and the lemmas; nothing else is assumed.
+    """
+
+    def __init__(self, machine: Machine, properties: Iterable[Property] | None = None,
+                 timeout_ms: int = TIMEOUT_MS) -> None:
         self.machine = machine
+        self.timeout_ms = timeout_ms
         everything = [p for p in EVERYTHING.values() if p.applies(machine)]
         wanted = list(properties) if properties is not None else everything
         self._wanted = [p for p in everything if p in wanted or p.lemma]
         self._translator = Translator(machine)
+        self._facts = list(self._typing()) + list(self._division())
         self._invariants = [
-            (p, p.over_states(machine)) for p in everything if not p.is_step and not p.derived
+            (p.name, self._translator.holds_everywhere(p.over_states(machine)))
+            for p in self._wanted if not p.is_step and not p.derived
         ]
-        self._known = self._facts()
-
-    def _facts(self) -> list[Formula]:
-        """What every obligation may use: sorts, division, the invariants before the action."""
-        t = self._translator
-        facts = [t.well_typed(v) for v in self.machine.variables.values()]
-        for fact in FACTS:
-            numbers = [t.constant(v) for v in fact.variables]
-            values: Values = dict(zip(fact.variables, numbers))
-            natural = z3.And(*(n >= 0 for n in numbers))
-            body = z3.Implies(natural, t.formula(fact.statement, values))
-            pattern = z3.MultiPattern(*(t.formula(q, values) for q in fact.quotients))
-            facts.append(z3.ForAll(numbers, body, patterns=[pattern]))
-        return facts + [t.holds_everywhere(p) for _, p in self._invariants]
+        self._unproved: dict[str, Obligation] = {}
+        self._fallen: set[str] = set()
 
     def obligations(self) -> Iterator[Obligation]:
-        """Decide every obligation, in a fixed order."""
-        yield from self._division()
+        """Decide every obligation, in a fixed order.
+
+        Together they are a proof only if all are proved: each assumes all the invariants.
+        """
+        yield from self._real_division()
         for wanted in self._wanted:
             if wanted.derived:
                 yield self._anywhere(wanted)
@@ -86,17 +84,65 @@ class Proof:
                 for action in self.machine.actions.values():
                     yield self._kept(wanted, predicate, action)
         for action in self.machine.actions.values():
-            written = sorted(_writes(action))
-            for name in written:
+            for name in sorted(_writes(action)):
                 yield self._typed(self.machine.variables[name], action)
 
-    def _division(self) -> Iterator[Obligation]:
+    def settled(self) -> list[Obligation]:
+        """The obligations, decided anew until nothing is assumed that is not itself proved.
+
+        What this says of a broken design holds: a property all of whose obligations are proved
+        here is kept by that design, whichever others it breaks.
+        """
+        while True:
+            decided = list(self.obligations())
+            self._unproved = {str(o): o for o in decided if o.answer.verdict != "proved"}
+            fallen = {o.property for o in self._unproved.values()} - self._fallen
+            self._fallen |= fallen
+            if not fallen & {name for name, _ in (*self._facts, *self._invariants)}:
+                return decided
+
+    def hypotheses(self, action: Action) -> list[Formula]:
+        """All that an obligation of the action assumes, its guard included."""
+        return [*self._known(), *self._enabled(action)[1]]
+
+    def _known(self, goal: str = "", at_first: bool = False) -> list[Formula]:
+        """What is assumed when ``goal`` is to be shown: what stands, and before an action the
+        goal itself.  Only sorts and division are known before anything has happened."""
+        return [formula for name, formula in (*self._facts, *(() if at_first else self._invariants))
+                if name == goal or name not in self._fallen]
+
+    # --- what is assumed, by the name of the obligations that justify it ------------------
+
+    def _typing(self) -> Iterator[tuple[str, Formula]]:
+        for variable in self.machine.variables.values():
+            yield f"{variable.name} in range", self._translator.well_typed(variable)
+
+    def _division(self) -> Iterator[tuple[str, Formula]]:
+        t = self._translator
+        for fact in FACTS:
+            numbers = [t.constant(v) for v in fact.variables]
+            values: Values = dict(zip(fact.variables, numbers))
+            natural = z3.And(*(n >= 0 for n in numbers))
+            body = z3.Implies(natural, t.formula(fact.statement, values))
+            pattern = z3.MultiPattern(*(t.formula(q, values) for q in fact.quotients))
+            yield "Division", z3.ForAll(numbers, body, patterns=[pattern])
+
+    # --- what is to be shown --------------------------------------------------------------
+
+    def _decide(self, name: str, action: str, hypotheses: Iterable[Formula],
+                goal: Formula) -> Obligation:
+        found = Obligation(name, action, Answer("proved", 0.0))
+        if str(found) in self._unproved:  # by more hypotheses than now
+            return self._unproved[str(found)]
+        return replace(found, answer=decide(hypotheses, goal, self.timeout_ms))
+
+    def _real_division(self) -> Iterator[Obligation]:
         real = Translator(self.machine, real_division=True)
         for fact in FACTS:
             numbers: Values = {v: real.constant(v) for v in fact.variables}
             natural = [n >= 0 for n in numbers.values()]
-            yield Obligation("Division", fact.name,
-                             decide(natural, real.formula(fact.statement, numbers)))
+            yield self._decide(
+                "Division", fact.name, natural, real.formula(fact.statement, numbers))
 
     def _parameters(self, predicate: Predicate) -> tuple[dict[Term, Formula], list[Formula]]:
         t = self._translator
@@ -106,15 +152,13 @@ class Proof:
     def _at_first(self, name: str, predicate: Predicate) -> Obligation:
         values, typed = self._parameters(predicate)
         goal = self._translator.formula(predicate.term, values, self._translator.initially)
-        # Only sorts and division are known before anything has happened.
-        facts = self._known[: len(self._known) - len(self._invariants)]
-        return Obligation(name, "at first", decide([*facts, *typed], goal))
+        return self._decide(name, "at first", [*self._known(name, at_first=True), *typed], goal)
 
     def _anywhere(self, wanted: Property) -> Obligation:
         predicate = wanted.over_states(self.machine)
         values, typed = self._parameters(predicate)
         goal = self._translator.formula(predicate.term, values)
-        return Obligation(wanted.name, "in any state", decide([*self._known, *typed], goal))
+        return self._decide(wanted.name, "in any state", [*self._known(), *typed], goal)
 
     def _enabled(self, action: Action) -> tuple[dict[Term, Formula], list[Formula]]:
         t = self._translator
@@ -133,8 +177,8 @@ class Proof:
             goal = t.formula(predicate.term, values, after=behind)
         else:
             goal = t.formula(predicate.term, values, before=_constants_aside(t, behind))
-        return Obligation(
-            wanted.name, action.name, decide([*self._known, *enabled, *typed], goal))
+        return self._decide(
+            wanted.name, action.name, [*self._known(wanted.name), *enabled, *typed], goal)
 
     def _typed(self, variable: Variable, action: Action) -> Obligation:
         t = self._translator
@@ -142,8 +186,9 @@ class Proof:
         index = [z3.Int(f"at!{k}") for k in range(len(variable.domain))]
         behind = t.behind(action, chosen)(variable, index)
         goal = t.typed(variable.sort, behind)
-        return Obligation(f"{variable.name} in range", action.name,
-                          decide([*self._known, *enabled, *(i >= 0 for i in index)], goal))
+        name = f"{variable.name} in range"
+        return self._decide(
+            name, action.name, [*self._known(name), *enabled, *(i >= 0 for i in index)], goal)
 
 
 def _constants_aside(translator: Translator, behind: Reader) -> Reader:
