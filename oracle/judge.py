@@ -12,7 +12,7 @@ machine knows no action for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -20,7 +20,7 @@ from typing import Literal
 from kvoracle.model.machine import Action, Machine
 from kvoracle.model.requests import ABORTED, ABSENT, RUNNING
 from kvoracle.model.rules import REFERENCE
-from kvoracle.model.run import Program, Run, Undo, Unmet
+from kvoracle.model.run import Program, Run, Undo
 from kvoracle.model.scopes import ALL_PARTS
 from kvoracle.model.store import NEVER
 from kvoracle.model.terms import Read, Term, children
@@ -38,7 +38,9 @@ class Finding:
     ``at`` is the index of the stimulus in the run; ``because`` completes the sentence
     "*property* is broken because ...".  ``acceptance``: only the acceptance of drafts
     suffers, never the output.  ``died`` holds the evidence of a crash, ``like`` the broken
-    design that would have failed there.
+    design that would have failed there.  ``rule`` says of a departure which action and
+    requirement it is about, without the run's names and numbers: departures of one rule are
+    the same departure.
     """
 
     kind: Kind
@@ -49,6 +51,7 @@ class Finding:
     acceptance: bool = False
     died: e.Died | None = None
     like: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,25 @@ class _Found(Exception):
     """Carries a finding out of the observation at hand."""
 
     def __init__(self, kind: Kind, prop: str, because: str, r: str = "",
-                 acceptance: bool = False) -> None:
+                 acceptance: bool = False, rule: str = "") -> None:
         super().__init__(because)
-        self.finding = (kind, prop, because, r, acceptance)
+        self.kind, self.property, self.because = kind, prop, because
+        self.r, self.acceptance, self.rule = r, acceptance, rule
+
+    def at(self, stimulus: int) -> Finding:
+        """The finding, met in answer to this stimulus."""
+        return Finding(self.kind, self.property, self.because, stimulus, self.r,
+                       self.acceptance, rule=self.rule)
+
+
+def _in_words(action: Action, values: Mapping[str, int], r: str) -> str:
+    """The step, with the request by its name."""
+    shown = {p.name: p.sort.show(values[p.name]) for p in action.parameters} | {"r": r}
+    return action.label(shown) if callable(action.label) else action.label.format(**shown)
+
+
+def _departure(rule: str, because: str, r: str) -> _Found:
+    return _Found("departure", "", because, r, rule=rule)
 
 
 @dataclass
@@ -159,6 +178,7 @@ class Judge:
         self._eager = False
         self._due: set[str] = set()
         self._loading: set[str] = set()
+        self._jobs: set[int] = set()
 
     # --- requests and their slots ---------------------------------------------------
 
@@ -174,9 +194,14 @@ class Judge:
     def _slot(self, r: str) -> int:
         slot = self._slots.get(r)
         if slot is None:
-            raise _Found("departure", "", f"the engine speaks of request {r!r}, which it never "
-                         "said had arrived", r)
+            raise _departure("unknown request", f"the engine speaks of request {r!r}, which it "
+                             "never said had arrived", r)
         return slot
+
+    def _group(self, r: str, g: int) -> None:
+        if g >= len(self.config.groups):
+            raise _departure("unknown group", f"the engine speaks of group {g} of request {r}, "
+                             f"and there are {len(self.config.groups)}, counted from 0", r)
 
     # --- making steps ------------------------------------------------------------------
 
@@ -187,9 +212,10 @@ class Judge:
         undo = self.run.apply(action, **values)
         self._check(action, name, values.get("r"))
         if unmet is not None:
-            step = self.rulebook.action(action).describe(values)
-            raise _Found("departure", "", f"the machine does not permit that {step}: "
-                         f"{unmet.name} is not met ({detail})", name)
+            step = _in_words(self.rulebook.action(action), values, name)
+            raise _departure(f"{action}: {unmet.name}",
+                             f"the machine does not permit that {step}: {unmet.name!r} is not "
+                             f"met ({detail})", name)
         return undo
 
     def _check(self, action: str, r: str, slot: int | None) -> None:
@@ -227,7 +253,7 @@ class Judge:
             return (f"chunk {where['c']} of request {r}{group} is behind the cursor "
                     f"{get('cursor', slot, g)} and was never offered")
         if name == "NoVolatileStore":
-            whole = get("computed", slot) // get("tokens_per_chunk", slot and g or g)
+            whole = get("computed", slot) // get("tokens_per_chunk", g)
             if "c" in where and where["c"] >= whole:
                 return (f"chunk {where['c']} of request {r}{group} is stored, and only {whole} "
                         f"chunks are wholly computed")
@@ -244,8 +270,7 @@ class Judge:
             try:
                 self._observe(observation, _Rest(observations, i + 1))
             except _Found as found:
-                kind, prop, because, r, acceptance = found.finding
-                return Finding(kind, prop, because, at, r, acceptance)
+                return found.at(at)
             if isinstance(observation, e.Died):
                 because = f"the engine died: {observation.error}"
                 if observation.message:
@@ -262,21 +287,22 @@ class Judge:
             handler(self, seen, rest)
 
     def _arrived(self, seen: e.Arrived, rest: Iterable[e.AnyObservation]) -> None:
-        slot = self._free.pop() if self._free else len(self._slots)
         if seen.r in self._slots:
-            raise _Found("departure", "", f"request {seen.r!r} arrives twice", seen.r)
-        self._slots[seen.r] = slot
+            raise _departure("arrives twice", f"request {seen.r!r} arrives twice", seen.r)
+        slot = self._slots[seen.r] = self._free.pop() if self._free else len(self._slots)
         self._step("arrive", seen.r, r=slot, p=seen.prompt)
         if self.config.prompt_only:
             self._step("set_limit", seen.r, r=slot, n=seen.prompt)
 
     def _keys(self, seen: e.KeysKnown, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
+        self._group(seen.r, seen.g)
         if seen.n != self.run.get("keys", slot, seen.g):
             self._step("keys_arrive", seen.r, r=slot, g=seen.g, n=seen.n)
 
     def _blocks(self, seen: e.BlocksKnown, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
+        self._group(seen.r, seen.g)
         # A planner may keep its list of a request that does not run until it runs again.
         if self.run.get("life", slot) == RUNNING \
                 and seen.n != self.run.get("blocks", slot, seen.g):
@@ -319,24 +345,32 @@ class Judge:
         slot = self._slot(r)
         self.evaluated["EventuallyStored"] += 1
         for g in range(len(self.config.groups)):
-            n = self.run.get("cursor", slot, g) + 1
-            if self.run.unmet("plan_store", r=slot, g=g, n=n, d=n) is None:
+            chunk = self._owed(slot, g)
+            if chunk is not None:
                 raise _Found("violation", "EventuallyStored",
-                             f"the step passed over request {r} and left chunk {n - 1} of group "
+                             f"the step passed over request {r} and left chunk {chunk} of group "
                              f"{g}, whose tokens, blocks and key are there, and the pool had not "
                              f"refused it", r)
+
+    def _owed(self, slot: int, g: int) -> int | None:
+        """The first storable chunk that was never offered.  One that was, and lies beyond the
+        cursor only since a load set it back, may be offered again or not."""
+        chunk = self.run.get("cursor", slot, g)
+        while self.run.unmet("plan_store", r=slot, g=g, n=chunk + 1, d=chunk + 1) is None:
+            if self.run.get("mark", slot, g, chunk) == NEVER:
+                return chunk
+            chunk += 1
+        return None
 
     def _tokens(self, seen: e.TokensKnown, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         more = seen.n - self.run.get("tokens", slot)
         # The rejection rewrites the position before the sampled token: it comes first.
-        for other in rest:
-            if isinstance(other, e.Rejected) and other.r == seen.r:
-                self._step("reject", seen.r, r=slot)
-                self._rejected.add(seen.r)
-                break
-            if isinstance(other, e.TokensKnown) and other.r == seen.r:
-                break
+        # What follows of the request is of this step until something else is seen of it.
+        following = next((o for o in rest if getattr(o, "r", None) == seen.r), None)
+        if isinstance(following, e.Rejected):
+            self._step("reject", seen.r, r=slot)
+            self._rejected.add(seen.r)
         self._step("sample", seen.r, r=slot, a=more - 1)
 
     def _reject(self, seen: e.Rejected, rest: Iterable[e.AnyObservation]) -> None:
@@ -347,9 +381,12 @@ class Judge:
 
     def _planned(self, seen: e.Planned, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
+        if seen.job is not None:
+            self._jobs.add(seen.job)
         for part in seen.groups:
+            self._group(seen.r, part.g)
             self._counts(seen.r, part)
-            for n, d in self._offers(slot, part):
+            for n, d in self._offers(seen.r, part):
                 self._step("plan_store", seen.r, r=slot, g=part.g, n=n, d=d)
 
     def _counts(self, r: str, part: e.Chunks) -> None:
@@ -360,25 +397,33 @@ class Judge:
                 f"the job of request {r} names {part.blocks} blocks of group {part.g} for "
                 f"{transferred} chunks of {self.config.blocks_per_chunk} blocks each", r)
 
-    def _offers(self, slot: int, part: e.Chunks) -> Iterator[tuple[int, int]]:
+    def _offers(self, r: str, part: e.Chunks) -> Iterator[tuple[int, int]]:
         """The offer as offers of the machine, each with at most one chunk declined.
 
         Chunks behind the cursor were offered before.  A chunk left out between the cursor
-        and the last one offered was passed over.
+        and the last one offered was passed over, unless it was offered once before a load set
+        the cursor back.
         """
+        slot = self._slot(r)
         cursor = self.run.get("cursor", slot, part.g)
-        offered = sorted(c for c in part.offered if c >= cursor)
-        if not offered:
-            return
-        for c in range(cursor, offered[-1]):
-            if c not in offered:
-                raise _Found("violation", "NoHole", f"chunk {c} of group {part.g} is passed over: "
-                             f"chunk {offered[-1]} is offered, and chunk {c} never was")
-        for c in sorted(set(part.declined) & set(offered)):
-            yield c + 1, c
-        end = offered[-1] + 1
-        if end - 1 not in part.declined:
+        offered = {c for c in part.offered if c >= cursor}
+        end = max(offered, default=cursor - 1) + 1
+        taken = offered.difference(part.declined)
+        for c in range(cursor, end):
+            if c not in offered and self.run.get("mark", slot, part.g, c) == NEVER:
+                raise _Found("violation", "NoHole", f"chunk {c} of request {r} in group {part.g} "
+                             f"is passed over: chunk {end - 1} is offered, and chunk {c} never "
+                             f"was", r)
+            if c not in taken:
+                yield c + 1, c
+        if end - 1 in taken:
             yield end, end
+
+    def _stored(self, seen: e.Stored, rest: Iterable[e.AnyObservation]) -> None:
+        if seen.job not in self._jobs:
+            raise _departure("unknown job", f"store job {seen.job} is complete, and no such job "
+                             "was planned or is in flight", "")
+        self._jobs.discard(seen.job)
 
     def _refused(self, seen: e.Refused, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
@@ -388,6 +433,7 @@ class Judge:
 
     def _cursor(self, seen: e.Cursor, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
+        self._group(seen.r, seen.g)
         cursor = self.run.get("cursor", slot, seen.g)
         self.evaluated["NoHole"] += 1
         self.evaluated["MonotoneProgress"] += 1
@@ -410,27 +456,21 @@ class Judge:
     def _retired(self, seen: e.Retired, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         self.evaluated["EventuallyStored"] += 1
-        try:
-            self.run.step("retire", r=slot)
-        except Unmet as unmet:
-            if unmet.requirement != "ended":
-                raise _Found("violation", "EventuallyStored", self._left(seen.r, slot), seen.r) \
-                    from None
-            raise _Found("departure", "", f"request {seen.r} is forgotten while it lives",
-                         seen.r) from None
-        self._loading.discard(seen.r)
-        del self._slots[seen.r]
-        self._free.append(slot)
-
-    def _left(self, r: str, slot: int) -> str:
-        for g in range(len(self.config.groups)):
-            cursor = self.run.get("cursor", slot, g)
-            n = cursor + 1
-            if self.run.unmet("plan_store", r=slot, g=g, n=n, d=n) is None:
-                return (f"request {r} is forgotten with chunk {cursor} of group {g} never offered, "
-                        f"though its tokens, blocks and key were there and the pool had not "
-                        f"refused it")
-        return f"request {r} is forgotten with storable chunks left"
+        unmet = self.run.unmet("retire", r=slot)
+        if unmet is not None and unmet.name == "ended":
+            raise _departure("retire: ended", f"request {seen.r} is forgotten while it lives",
+                             seen.r)
+        for g in range(len(self.config.groups) if unmet is not None else 0):
+            chunk = self._owed(slot, g)
+            if chunk is not None:
+                raise _Found("violation", "EventuallyStored",
+                             f"request {seen.r} is forgotten with chunk {chunk} of group {g} never "
+                             f"offered, though its tokens, blocks and key were there and the pool "
+                             f"had not refused it", seen.r)
+        self.run.apply("retire", r=slot)
+        self._free.append(self._slots.pop(seen.r))
+        for names in (self._rejected, self._due, self._loading):
+            names.discard(seen.r)
 
     def _reset(self, seen: e.WasReset, rest: Iterable[e.AnyObservation]) -> None:
         self._due.clear()
@@ -438,9 +478,10 @@ class Judge:
 
     def _bad_bytes(self, seen: e.BadBytes, rest: Iterable[e.AnyObservation]) -> None:
         prop = "TrueBytes" if seen.where == "store" else "LoadedBytes"
+        what = f"position {seen.position}" if seen.chunk is None else f"chunk {seen.chunk}"
         what = {
             "store": f"chunk {seen.chunk} of request {seen.r} in group {seen.g} was stored with",
-            "load": f"chunk {seen.chunk} of request {seen.r} in group {seen.g} was loaded with",
+            "load": f"{what} of request {seen.r} in group {seen.g} was loaded with",
             "read": f"attention of request {seen.r} reads position {seen.position} of group "
                     f"{seen.g}, which holds",
         }[seen.where]
@@ -467,7 +508,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     e.Planned: Judge._planned, e.Refused: Judge._refused, e.Cursor: Judge._cursor,
     e.Preempted: Judge._preempted, e.Finished: Judge._finished, e.Retired: Judge._retired,
     e.WasReset: Judge._reset, e.BadBytes: Judge._bad_bytes, e.NotAtRest: Judge._not_at_rest,
-    e.Checked: Judge._checked,
+    e.Checked: Judge._checked, e.Stored: Judge._stored,
 }
 
 __all__ = ["ABORTED", "ABSENT", "Finding", "Judge", "Rulebook", "constants", "reference"]
