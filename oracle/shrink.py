@@ -380,16 +380,18 @@ class _Shrinker:
 
     def cut(self) -> None:
         """Get rid of nearly everything in a few attempts."""
-        # Should it ever matter in how many stimuli steps are given, they are left as they are.
-        if _merged(self.stimuli) != self.stimuli:
-            self._merges = self.consider(self.stimuli)
-        self._take_an_end()
+        # The whole run comes last: playing it once may take as long as all that follows.
+        if not self._take_an_end() and not self.consider(self.stimuli) \
+                and _merged(self.stimuli) != self.stimuli:
+            # It matters in how many stimuli steps are given: they are left as they are.
+            self._merges = False
+            self._take_an_end()
         self._with_steps(_PLAIN)
         self._delete_requests()
         self._delete_blocks()
         self._delete_stimuli()
 
-    def _take_an_end(self) -> None:
+    def _take_an_end(self) -> bool:
         """The failing request alone; else an end of the run, each twice as long as the last."""
         stimuli = self.stimuli
         finding = self.best.finding
@@ -399,12 +401,13 @@ class _Shrinker:
         if start is None:
             start = len(stimuli) - 1
         elif self.consider(_without(stimuli[start:], {x for x in self._arrived if x != r})):
-            return
+            return True
         length = max(1, len(stimuli) - start)
         while length < len(stimuli):
             if self.consider(stimuli[-length:]):
-                return
+                return True
             length *= 2
+        return False
 
     def _delete_requests(self) -> None:
         """Requests with everything that names them, from the first to arrive."""
@@ -596,11 +599,11 @@ class _Shrinker:
         if len(arrivals) < 2 or _cost(self.config, self.stimuli) <= SMALL:
             return
         old, groups = self.config, self.config.groups
-        for blocks in (3, 4, 6, 8, 12, 16):
+        for blocks in (3, 6, 12):
             for config in (e.Config((e.Group(TOKENS_PER_BLOCK),)), e.Config(groups), old):
                 tokens = blocks * min(g.tokens_per_block for g in config.groups)
                 small = replace(config, gpu_blocks=blocks * len(config.groups))
-                for prompt in (tokens // 2, tokens // len(arrivals), None):
+                for prompt in (tokens // 3, tokens // 2, None):
                     if small.gpu_blocks < old.gpu_blocks and self.consider((
                             _fitted(s, tokens, prompt, small.gpu_blocks, old.gpu_blocks)
                             for s in self.stimuli), small):
