@@ -315,6 +315,12 @@ _SIGNS = {
     "ne": " != ", "and": " and ", "or": " or ", "implies": " implies ",
 }
 
+_BINDS = {
+    "implies": 1, "and": 2, "or": 2, "lt": 3, "le": 3, "eq": 3, "ne": 3, "add": 4, "sub": 4,
+    "div": 5,
+}
+"""How tightly a sign binds; what binds no tighter than its surroundings is parenthesised."""
+
 
 def _enumerated(term: Term) -> Sort | None:
     """The enumeration a term's value belongs to, if it reads a variable or bound of one."""
@@ -322,7 +328,7 @@ def _enumerated(term: Term) -> Sort | None:
     return sort if isinstance(sort, Sort) and (sort.names or sort.is_bool) else None
 
 
-def show(term: Term, within: bool = False) -> str:
+def show(term: Term, within: int = 0) -> str:
     """A term in words and signs, for reports."""
     if isinstance(term, Literal):
         return str(term.value).lower() if isinstance(term.value, bool) else str(term.value)
@@ -336,13 +342,14 @@ def show(term: Term, within: bool = False) -> str:
         return f"({'for all' if term.every else 'some'} {bound}: {show(term.body)})"
     assert isinstance(term, Op)
     if term.name == "not":
-        return f"not {show(term.args[0], True)}"
+        return f"not {show(term.args[0], max(_BINDS.values()))}"
     if term.name in ("min", "max"):
         return f"{term.name}({', '.join(map(show, term.args))})"
     if term.name == "ite":
         c, a, b = term.args
-        return f"({show(a, True)} if {show(c, True)} else {show(b, True)})"
-    parts = [show(a, True) for a in term.args]
+        return f"({show(a, 1)} if {show(c, 1)} else {show(b, 1)})"
+    binds = _BINDS[term.name]
+    parts = [show(a, binds) for a in term.args]
     if term.name in ("eq", "ne"):
         sort = _enumerated(term.args[0]) or _enumerated(term.args[1])
         parts = [
@@ -350,4 +357,4 @@ def show(term: Term, within: bool = False) -> str:
             for a, text in zip(term.args, parts)
         ]
     text = _SIGNS[term.name].join(parts)
-    return f"({text})" if within else text
+    return f"({text})" if binds <= within else text

@@ -18,7 +18,7 @@ from kvoracle.model.terms import Read, Term, Variable, children
 
 from ..properties import EVERYTHING, Property
 from .division import FACTS
-from .solver import TIMEOUT_MS, Answer, Formula, Reader, Translator, Values, decide
+from .solver import EFFORT, Answer, Formula, Reader, Translator, Values, decide
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Proof:
     """
 
     def __init__(self, machine: Machine, properties: Iterable[Property] | None = None,
-                 timeout_ms: int = TIMEOUT_MS) -> None:
+                 effort: int = EFFORT) -> None:
         self.machine = machine
-        self.timeout_ms = timeout_ms
+        self.effort = effort
         everything = [p for p in EVERYTHING.values() if p.applies(machine)]
         wanted = list(properties) if properties is not None else everything
         self._wanted = [p for p in everything if p in wanted or p.lemma]
@@ -134,7 +134,7 @@ class Proof:
         found = Obligation(name, action, Answer("proved", 0.0))
         if str(found) in self._unproved:  # by more hypotheses than now
             return self._unproved[str(found)]
-        return replace(found, answer=decide(hypotheses, goal, self.timeout_ms))
+        return replace(found, answer=decide(hypotheses, goal, self.effort))
 
     def _real_division(self) -> Iterator[Obligation]:
         real = Translator(self.machine, real_division=True)
