@@ -11,14 +11,14 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from . import drafts, hits, limits, requests, store
+from . import drafts, hits, limits, requests, rewinds, store
 from .keys import blocks, keys
 from .machine import ActionFunction, Machine, Part
 from .rules import REFERENCE, Design
 from .terms import Plain, Sort, Variable
 
 CORE = (requests.part, keys, blocks, store.part)
-ALL_PARTS = (*CORE, hits.part, limits.part, drafts.part)
+ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
 
 
 class UnknownName(Exception):
@@ -122,8 +122,9 @@ SCOPES: dict[str, Scope] = {
         ),
         Scope(
             "groups",
-            "a full and a draft group with different chunk sizes, chunks of two blocks, hits",
-            (*CORE, hits.part, drafts.part),
+            "a full and a draft group with different chunk sizes, chunks of two blocks, hits, "
+            "a planner that goes back",
+            (*CORE, hits.part, rewinds.part, drafts.part),
             _sizes(requests=1, groups=2, tokens=4, chunks=2, blocks=2),
             {"tokens_per_chunk": (4, 2), "blocks_per_chunk": (2, 2), "draft": (False, True)},
         ),

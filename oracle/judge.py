@@ -438,6 +438,9 @@ class Judge:
         self.evaluated["NoHole"] += 1
         self.evaluated["MonotoneProgress"] += 1
         if seen.n < cursor:
+            if self.run.unmet("rewind", r=slot, g=seen.g, n=seen.n) is None:
+                self._step("rewind", seen.r, r=slot, g=seen.g, n=seen.n)
+                return
             raise _Found("violation", "MonotoneProgress",
                          f"the cursor of request {seen.r} in group {seen.g} moves back from "
                          f"{cursor} to {seen.n}", seen.r)

@@ -146,9 +146,9 @@ NO_VOLATILE_STORE = Property(
 
 # --- MonotoneProgress -------------------------------------------------------------------
 
-MAY_MOVE_BACK = frozenset({"reset", "load", "retire"})
+MAY_MOVE_BACK = frozenset({"reset", "load", "rewind", "retire"})
 """Actions after which a cursor may be lower: everything is considered again, a request comes
-back with a hit, or the request is forgotten.  NoHole holds then as well."""
+back with a hit or waits to come back, or it is forgotten.  NoHole holds then as well."""
 
 
 def _monotone(s: View, t: View, action: str, r: Request, g: Group) -> Any:

@@ -232,6 +232,8 @@ class Run:
         """
         names, drafts = [], []
         for request in self.scheduler.running:
+            if request.num_tokens == request.num_prompt_tokens:
+                continue  # a drafter follows a sampled token; a loaded prompt has none yet
             text = self.texts[request.request_id]
             known = request.num_tokens
             names.append(request.request_id)
@@ -380,6 +382,8 @@ class Run:
 
     def _admit(self, watched: Watched, cached: int) -> None:
         watched.admitted = True
+        # Admission builds the list of blocks anew; its length may be what it was before.
+        watched.blocks = [0] * len(watched.groups)
         event: dict[str, Any] = {"saw": "started", "r": watched.name}
         if cached:
             event["cached"] = cached
