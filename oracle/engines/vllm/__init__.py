@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from . import environment
+from . import environment, wheel
 from .environment import EngineMissing
 
 __all__ = ["EngineMissing", "command_for_path", "engine_command"]
@@ -34,15 +34,18 @@ def command_for_path(checkout: Path) -> tuple[list[str], dict[str, str]]:
     """
     if not environment.python().exists():
         raise EngineMissing(None)
-    return _command(checkout, environment.state("path"))
+    # A checkout is no distribution, and vLLM asks for the name and version of one.
+    about = environment.state("path") / "about"
+    wheel.describe(about, "0.0.0")
+    return _command(checkout, environment.state("path"), about)
 
 
-def _command(overlay: Path, state: Path) -> tuple[list[str], dict[str, str]]:
+def _command(overlay: Path, state: Path, *more: Path) -> tuple[list[str], dict[str, str]]:
     env = dict(os.environ)
     env.update(
         # First on the path: its Python files hide those of the release the shared
         # environment was made with.
-        PYTHONPATH=str(overlay),
+        PYTHONPATH=os.pathsep.join(map(str, (overlay, *more))),
         # Keys are hashes salted per process, and sets of them are iterated: without this
         # the host pool's evictions differ from run to run.
         PYTHONHASHSEED="0",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import re
@@ -290,6 +291,7 @@ def _make_venv(progress: Report) -> None:
         new.rename(venv())
 
 
+@functools.cache
 def _bar(interpreter: Path) -> list[str]:
     """Options that make pip tell its progress in numbers, where it can (pip 24.1)."""
     found = subprocess.run([str(interpreter), "-m", "pip", "--version"], capture_output=True,

@@ -14,11 +14,7 @@ LEAVE_OUT = ("torch", "torchaudio", "torchvision", "torchcodec")
 
 
 def unpack(wheel: Path, folder: Path, version: str) -> int:
-    """Unpack what is needed into ``folder``; returns how many bytes that is.
-
-    The distribution gets the local version ``+cpu``: on a machine with a GPU, vLLM picks its
-    platform by that name, and a headless engine is a CPU engine everywhere.
-    """
+    """Unpack what is needed into ``folder``; returns how many bytes that is."""
     size = 0
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
@@ -27,11 +23,20 @@ def unpack(wheel: Path, folder: Path, version: str) -> int:
                 continue
             archive.extract(member, folder)
             size += member.file_size
+    return size + describe(folder, version)
+
+
+def describe(folder: Path, version: str) -> int:
+    """Write a distribution's metadata beside its files; returns its bytes.
+
+    The version ends in ``+cpu``: by that vLLM chooses its platform on a machine with a GPU,
+    and a headless engine is a CPU engine everywhere.
+    """
     about = folder / f"vllm-{version}+cpu.dist-info"
     about.mkdir(parents=True, exist_ok=True)
     metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n"
     (about / "METADATA").write_text(metadata, encoding="utf-8")
-    return size + len(metadata)
+    return len(metadata)
 
 
 def requirements(wheel: Path) -> list[str]:

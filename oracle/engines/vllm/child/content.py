@@ -84,8 +84,10 @@ class Text:
 
     def forget(self) -> None:
         """Drop all tags; they are made again when asked for.  Keeps long runs small."""
-        for made in (*self._prefixes, *self._pairs, *self._whole):
-            made.clear()
+        for prefixes, pairs, whole in zip(self._prefixes, self._pairs, self._whole):
+            prefixes.clear()
+            pairs.clear()
+            whole.clear()
 
     def find(self, tag: Tag) -> int | None:
         """Position at which this request's own text has ``tag``, in whichever group."""

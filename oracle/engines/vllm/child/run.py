@@ -294,7 +294,7 @@ class Run:
         """
         starts = self.starts
         targets = [group for group, draft in enumerate(self.drafts) if not draft]
-        sampled = []
+        sampled: list[list[int]] = []
         for name, count in output.num_scheduled_tokens.items():
             watched = self.planner.watched[name]
             text, table, start = watched.text, self.tables[name], starts[name]

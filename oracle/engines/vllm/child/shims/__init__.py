@@ -18,16 +18,17 @@ RANGES: tuple[ModuleType, ...] = (since_0_30, since_0_26)
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """``0.33.0rc1+cpu`` as ``(0, 33, 0)``; a development build without numbers is newest."""
+    """``0.33.0rc1+cpu`` as ``(0, 33, 0)``; a checkout, which has no release's number, is newest."""
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
-    return tuple(int(part or 0) for part in match.groups()) if match else (9999,)
+    found = tuple(int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    return found if found > (0, 1) else (9999, 0, 0)
 
 
 def pick(version: str) -> ModuleType | None:
     """The shim for a release; None if it is older than all of them."""
     mine = numbers(version)
     for shim in RANGES:
-        if mine >= shim.SINCE or mine[0] == 0 and mine[1] == 0:
+        if mine >= shim.SINCE:
             return shim
     return None
 
