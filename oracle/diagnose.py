@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 from kvoracle.model.machine import Machine
-from kvoracle.model.requests import ABORTED, FINISHED, RUNNING
+from kvoracle.model.requests import ABORTED, FINISHED
 from kvoracle.model.rules import REFERENCE, Claim, Design, by_blocks, by_keys, by_tokens
 from kvoracle.model.run import Run
 from kvoracle.model.scopes import ALL_PARTS
@@ -60,7 +60,9 @@ def diagnose(judge: Judge) -> list[Diagnosis]:
 
 def _would_break(variant: Variant, judge: Judge) -> Diagnosis | None:
     for r, slot in judge.tracked.items():
-        if judge.run.get("life", slot) not in (RUNNING, FINISHED, ABORTED):
+        # A planner looks at what is scheduled in the step, and at what has ended.
+        ended = judge.run.get("life", slot) in (FINISHED, ABORTED)
+        if not ended and not judge.in_step(r):
             continue
         for g, n in _offers(variant.design, judge, slot):
             broken = _broken_by_offer(variant, judge, slot, g, n)

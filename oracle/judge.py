@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Literal
 
 from kvoracle.model.machine import Action, Machine
-from kvoracle.model.requests import ABORTED, ABSENT, RUNNING
+from kvoracle.model.requests import ABORTED, ABSENT, PREEMPTED, RUNNING, WAITING
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run, Undo
 from kvoracle.model.scopes import ALL_PARTS
@@ -179,6 +179,8 @@ class Judge:
         self._due: set[str] = set()
         self._loading: set[str] = set()
         self._jobs: set[int] = set()
+        self._admitted: dict[str, bool] = {}  # in this step, or not computed yet; whether it is
+        self._in_step: set[str] = set()
 
     # --- requests and their slots ---------------------------------------------------
 
@@ -190,6 +192,10 @@ class Judge:
     def tracked(self) -> dict[str, int]:
         """The requests that the machine tracks, with their numbers."""
         return dict(self._slots)
+
+    def in_step(self, r: str) -> bool:
+        """Whether the request was last seen to be computed, with its token not sampled yet."""
+        return r in self._in_step
 
     def _slot(self, r: str) -> int:
         slot = self._slots.get(r)
@@ -317,8 +323,21 @@ class Judge:
                     return
                 yield other
 
+    def _rewound(self, r: str, slot: int, rest: Iterable[e.AnyObservation]) -> None:
+        """A planner that goes back when it looks a request up shows it only when it plans."""
+        for other in rest:
+            if getattr(other, "r", None) != r:
+                continue
+            if isinstance(other, e.Cursor):
+                if self.run.unmet("rewind", r=slot, g=other.g, n=other.n) is None:
+                    self._step("rewind", r, r=slot, g=other.g, n=other.n)
+            elif not isinstance(other, (e.Loaded, e.KeysKnown, e.BlocksKnown, e.Computed)):
+                return
+
     def _started(self, seen: e.Started, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
+        self._rewound(seen.r, slot, rest)
+        self._admitted[seen.r] = False
         if seen.r in self._loading:  # the load that admitted it was told of before
             self._loading.discard(seen.r)
         elif not any(isinstance(o, e.Loaded) for o in self._admission(rest, seen.r)):
@@ -330,6 +349,7 @@ class Judge:
             if isinstance(other, e.KeysKnown):
                 self._keys(other, rest)
         self._step("load", seen.r, r=self._slot(seen.r), n=seen.upto)
+        self._admitted[seen.r] = False
         self._loading.add(seen.r)
 
     def _computed(self, seen: e.Computed, rest: Iterable[e.AnyObservation]) -> None:
@@ -337,6 +357,11 @@ class Judge:
         if seen.n != self.run.get("computed", slot):
             self._step("compute", seen.r, r=slot, n=seen.n)
         self._loading.discard(seen.r)
+        self._in_step.add(seen.r)
+        if self._admitted.get(seen.r):
+            del self._admitted[seen.r]
+        elif seen.r in self._admitted:
+            self._admitted[seen.r] = True
         if self._eager:
             self._due.add(seen.r)
 
@@ -369,15 +394,23 @@ class Judge:
         # What follows of the request is of this step until something else is seen of it.
         following = next((o for o in rest if getattr(o, "r", None) == seen.r), None)
         if isinstance(following, e.Rejected):
-            self._step("reject", seen.r, r=slot)
+            self._rewritten(seen.r, slot)
             self._rejected.add(seen.r)
         self._step("sample", seen.r, r=slot, a=more - 1)
+        self._admitted.pop(seen.r, None)
+        self._in_step.discard(seen.r)
 
     def _reject(self, seen: e.Rejected, rest: Iterable[e.AnyObservation]) -> None:
         if seen.r in self._rejected:
             self._rejected.discard(seen.r)
         else:
-            self._step("reject", seen.r, r=self._slot(seen.r))
+            self._rewritten(seen.r, self._slot(seen.r))
+
+    def _rewritten(self, r: str, slot: int) -> None:
+        # The token after a prompt is no draft: where drafts are rejected beside it, they are
+        # there to fill a batch up (vLLM since 0.29), and nothing is rewritten.
+        if self.run.get("tokens", slot) > self.run.get("prompt", slot):
+            self._step("reject", r, r=slot)
 
     def _planned(self, seen: e.Planned, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
@@ -386,6 +419,7 @@ class Judge:
         for part in seen.groups:
             self._group(seen.r, part.g)
             self._counts(seen.r, part)
+            self._gone_back(seen.r, part.g, min(part.offered, default=0))
             for n, d in self._offers(seen.r, part):
                 self._step("plan_store", seen.r, r=slot, g=part.g, n=n, d=d)
 
@@ -434,13 +468,11 @@ class Judge:
     def _cursor(self, seen: e.Cursor, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         self._group(seen.r, seen.g)
+        self._gone_back(seen.r, seen.g, seen.n)
         cursor = self.run.get("cursor", slot, seen.g)
         self.evaluated["NoHole"] += 1
         self.evaluated["MonotoneProgress"] += 1
         if seen.n < cursor:
-            if self.run.unmet("rewind", r=slot, g=seen.g, n=seen.n) is None:
-                self._step("rewind", seen.r, r=slot, g=seen.g, n=seen.n)
-                return
             raise _Found("violation", "MonotoneProgress",
                          f"the cursor of request {seen.r} in group {seen.g} moves back from "
                          f"{cursor} to {seen.n}", seen.r)
@@ -450,8 +482,17 @@ class Judge:
                              f"chunk {c} of request {seen.r} in group {seen.g} is behind the "
                              f"cursor {seen.n} and was never offered", seen.r)
 
+    def _gone_back(self, r: str, g: int, n: int) -> None:
+        """A planner may go back while a request waits.  That it did shows, at the latest, in
+        the step that admits the request again: what is told of a step is what came of it."""
+        slot = self._slot(r)
+        waits = self.run.get("life", slot) in (WAITING, PREEMPTED)
+        if n < self.run.get("cursor", slot, g) and (waits or r in self._admitted):
+            self.run.apply("rewind", r=slot, g=g, n=n)
+
     def _preempted(self, seen: e.Preempted, rest: Iterable[e.AnyObservation]) -> None:
         self._step("preempt", seen.r, r=self._slot(seen.r))
+        self._admitted.pop(seen.r, None)
 
     def _finished(self, seen: e.Finished, rest: Iterable[e.AnyObservation]) -> None:
         self._step("abort" if seen.aborted else "finish", seen.r, r=self._slot(seen.r))
@@ -472,7 +513,8 @@ class Judge:
                              f"had not refused it", seen.r)
         self.run.apply("retire", r=slot)
         self._free.append(self._slots.pop(seen.r))
-        for names in (self._rejected, self._due, self._loading):
+        self._admitted.pop(seen.r, None)
+        for names in (self._rejected, self._due, self._loading, self._in_step):
             names.discard(seen.r)
 
     def _reset(self, seen: e.WasReset, rest: Iterable[e.AnyObservation]) -> None:
