@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec.structs
 from msgspec.structs import replace
 
 from . import events as e
@@ -68,7 +69,8 @@ class FailureKey(NamedTuple):
     """What makes two findings the same failure.
 
     ``what``: for a crash the error, for a departure the step that the machine does not permit.
-    ``where``: for a crash the place that the engine names.
+    ``where``: for a crash the place that the engine names.  ``like``: for a crash the broken
+    design that would have failed there, since one assertion may guard against several mistakes.
     """
 
     kind: str
@@ -76,6 +78,7 @@ class FailureKey(NamedTuple):
     acceptance: bool
     what: str = ""
     where: str = ""
+    like: str = ""
 
 
 def failure_key(finding: Finding) -> FailureKey:
@@ -83,7 +86,7 @@ def failure_key(finding: Finding) -> FailureKey:
     died = finding.died
     return FailureKey(
         finding.kind, finding.property, finding.acceptance,
-        died.error if died else finding.rule, died.at if died else "")
+        died.error if died else finding.rule, died.at if died else "", finding.like)
 
 
 class NotRepeatable(Exception):
@@ -165,25 +168,25 @@ def config_cost(config: e.Config) -> int:
     groups = sum(
         30 + 5 * group.draft + _unless(group.tokens_per_block, TOKENS_PER_BLOCK, 10)
         for group in config.groups)
+    pools: list[int] = [getattr(config, name) for name in _POOLS
+                        if getattr(config, name) != _default(e.Config, name)]
     return (groups + 10 * (config.blocks_per_chunk - 1) + 5 * config.draft_tokens
             + 5 * config.prompt_only + 5 * config.gpu_prefix_caching
-            + sum(5 + getattr(config, pool).bit_length() for pool in _POOLS
-                  if getattr(config, pool) != _default(e.Config, pool)))
+            + sum(5 + pool.bit_length() for pool in pools))
 
 
 def _unless(value: int, simplest: int, extra: int) -> int:
     return 0 if value == simplest else extra + value
 
 
-def _unless_default(struct: e.Stimulus | e.Config, name: str, extra: int) -> int:
-    value = getattr(struct, name)
+def _unless_default(struct: e.AnyStimulus, name: str, extra: int) -> int:
+    value: int = getattr(struct, name)
     return 0 if value == _default(type(struct), name) else extra + value
 
 
-def _default(kind: type, name: str) -> int | None:
-    fields, defaults = kind.__struct_fields__, kind.__struct_defaults__  # type: ignore[attr-defined]
-    default: int | None = defaults[fields.index(name) - len(fields)]
-    return default
+@lru_cache(maxsize=None)
+def _default(kind: type[msgspec.Struct], name: str) -> Any:
+    return next(f.default for f in msgspec.structs.fields(kind) if f.name == name)
 
 
 # --- runs that make sense -----------------------------------------------------------------
@@ -376,6 +379,24 @@ class _Shrinker:
             middle = (low + high) // 2
             low, high = (low, middle) if propose(middle) else (middle, high)
 
+    def lower_field(self, at: int, name: str, least: int) -> None:
+        """Make a number of one stimulus as small as can be, if it has such a number."""
+        s = self.at(at)
+        value = getattr(s, name, None)
+        if s is None or value is None:
+            return
+        stimulus = s
+
+        def lowered(n: int) -> bool:
+            return self.put(at, replace(stimulus, **{name: n}))
+
+        self.lower(value, least, lowered)
+
+    def lower_size(self, name: str) -> None:
+        """Make a number of the config as small as can be."""
+        self.lower(getattr(self.config, name), 1,
+                   lambda n: self._configured(replace(self.config, **{name: n})))
+
     # --- large cuts ----------------------------------------------------------------------
 
     def cut(self) -> None:
@@ -544,9 +565,7 @@ class _Shrinker:
 
     def _fewer_steps(self) -> None:
         for at in self.each(e.Step):
-            s = self.stimuli[at]
-            if isinstance(s, e.Step):
-                self.lower(s.n, 1, lambda n, at=at, s=s: self.put(at, replace(s, n=n)))
+            self.lower_field(at, "n", 1)
 
     def _plain_prompts(self) -> None:
         """One stream for what shares nothing."""
@@ -559,8 +578,8 @@ class _Shrinker:
             self._fewer_segments(at)
 
     def _fewer_segments(self, at: int) -> None:
-        for i in reversed(range(len(getattr(self.stimuli[at], "prompt", ())))):
-            s = self.stimuli[at]
+        for i in reversed(range(len(getattr(self.at(at), "prompt", ())))):
+            s = self.at(at)
             if not isinstance(s, e.Arrive) or i >= len(s.prompt):
                 return
             source, length = s.prompt[i]
@@ -614,16 +633,17 @@ class _Shrinker:
         for at in self.each(e.Arrive):
             s = self.stimuli[at]
             if isinstance(s, e.Arrive) and not self.put(at, replace(s, output=_OUTPUT)):
-                self.lower(s.output, 1, lambda n, at=at, s=s: self.put(at, replace(s, output=n)))
+                self.lower_field(at, "output", 1)
                 self._end_sooner(at)
 
     def _end_sooner(self, at: int) -> None:
         for output in (1, 2, 3, 4, 8):
             for i in self.each(e.Step):
-                s, step = self.stimuli[at], self.stimuli[i]
-                assert isinstance(s, e.Arrive) and isinstance(step, e.Step)
+                s, step = self.at(at), self.at(i)
+                if i < at or not isinstance(s, e.Arrive) or not isinstance(step, e.Step):
+                    continue
                 saved = s.output - output
-                if i > at and 0 < saved < step.n:
+                if 0 < saved < step.n:
                     shorter = list(self.stimuli)
                     shorter[at] = replace(s, output=output)
                     shorter[i] = replace(step, n=step.n - saved)
@@ -640,7 +660,7 @@ class _Shrinker:
     def _trade(self, at: int, i: int, ends: bool) -> None:
         """``ends``: so much less is output that the request ends as long as before."""
         stimuli = self.stimuli
-        s, step = stimuli[at], self.at(i)
+        s, step = self.at(at), self.at(i)
         if i < at or not isinstance(step, e.Step) or not isinstance(s, e.Arrive):
             return
 
@@ -660,12 +680,7 @@ class _Shrinker:
         """Numbers of the other stimuli and of the options of steps."""
         for at in range(len(self.stimuli)):
             for name, least in (("upto", 0), ("accept", 0), ("done", 0), ("n", 1)):
-                s = self.at(at)
-                value = getattr(s, name, None)
-                if s is None or value is None:
-                    continue
-                self.lower(value, least, lambda n, at=at, s=s, name=name: self.put(
-                    at, replace(s, **{name: n})))
+                self.lower_field(at, name, least)
             s = self.at(at)
             if isinstance(s, e.Keys) and s.upto is not None:
                 self.put(at, replace(s, upto=None))
@@ -683,15 +698,13 @@ class _Shrinker:
         for change in ({"prompt_only": False}, {"gpu_prefix_caching": False}, {"draft_tokens": 0}):
             self._configured(replace(self.config, **change))
         for name in ("blocks_per_chunk", "draft_tokens"):
-            self.lower(getattr(self.config, name), 1, lambda n, name=name: self._configured(
-                replace(self.config, **{name: n})))
+            self.lower_size(name)
         self._whole_prefills()
         for name in _POOLS:
             default = _default(e.Config, name)
             if getattr(self.config, name) != default and not self._configured(
                     replace(self.config, **{name: default})):
-                self.lower(getattr(self.config, name), 1, lambda n, name=name: self._configured(
-                    replace(self.config, **{name: n})))
+                self.lower_size(name)
 
     def _whole_prefills(self) -> None:
         """No prefill in pieces, and no steps for them."""
@@ -720,9 +733,9 @@ class _Shrinker:
         for g, group in enumerate(self.config.groups):
             for simpler in (e.Group(TOKENS_PER_BLOCK), replace(group, draft=False),
                             replace(group, tokens_per_block=TOKENS_PER_BLOCK)):
-                groups = list(self.config.groups)
-                groups[g] = simpler
-                self._configured(replace(self.config, groups=tuple(groups)))
+                groups = self.config.groups
+                self._configured(replace(
+                    self.config, groups=(*groups[:g], simpler, *groups[g + 1:])))
 
     def _configured(self, config: e.Config) -> bool:
         """Consider another config, with the prompts as they are, or as much longer or shorter
@@ -810,7 +823,7 @@ def _renamed(s: e.AnyStimulus, names: Mapping[str, str]) -> e.AnyStimulus:
                        for source, n in s.prompt)
         return replace(s, r=names[s.r], prompt=prompt)
     if isinstance(s, (e.Keys, e.Abort)):
-        return replace(s, r=names[s.r])
+        return replace(s, r=names.get(s.r, s.r))
     if isinstance(s, e.Step):
-        return replace(s, stop=tuple(names[r] for r in s.stop))
+        return replace(s, stop=tuple(names.get(r, r) for r in s.stop))
     return s
