@@ -74,6 +74,13 @@ PROFILES: dict[str, Profile] = {
             gpu_blocks=(48, 96),
         ),
         Profile(
+            "resets",
+            "host pools reset at any time, twice in a row included",
+            groups=(ONE,),
+            chances=(("resets", 1.0), ("many resets", 1.0), ("slow transfers", 0.8),
+                     ("aborts", 0.5), ("refusals", 0.3), ("shared prompts", 0.8)),
+        ),
+        Profile(
             "reuse",
             "long shared prefixes and multi-turn conversations over a host pool that holds them",
             groups=(ONE,),
@@ -83,6 +90,8 @@ PROFILES: dict[str, Profile] = {
     )
 }
 DEFAULT = "storing"
+CHECKED = ("storing", "groups", "reuse")
+"""The profiles that `kvoracle check` runs."""
 
 
 def profile(name: str) -> Profile:
@@ -186,6 +195,11 @@ class _Writer:
 
     def stimuli(self) -> Iterator[AnyStimulus]:
         rng, steps = self.rng, 0
+        # More than one reset a run is a profile of its own: "resets".
+        resets = 1 if "resets" in self.on else 0
+        chance = 0.29
+        if "many resets" in self.on:
+            resets, chance = self.profile.steps, 0.34
         while steps < self.profile.steps:
             roll = rng.random()
             if roll < 0.16 or not self.names:
@@ -196,7 +210,8 @@ class _Writer:
                 yield self.keys()
             elif roll < 0.28 and "aborts" in self.on:
                 yield Abort(self._recent())
-            elif roll < 0.29 and "resets" in self.on:
+            elif roll < chance and resets > 0:
+                resets -= 1
                 yield Reset()
             elif roll < 0.32 and "refusals" in self.on:
                 yield Refuse(rng.randint(1, 3))

@@ -21,7 +21,7 @@ from ..engines.registry import EngineUnavailable, open_engine
 from ..observed import OBSERVED
 from ..scenario import shipped
 from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
-from ..workload import PROFILES
+from ..workload import CHECKED, profile
 from . import fuzz
 
 RUNS = 30
@@ -64,7 +64,7 @@ def _drive(name: str, engine: Engine, arguments: argparse.Namespace, status: Sta
     runner = Runner(name, engine, Path(arguments.out), lambda what, i, n, found: status.show(
         f"{name}: {what}" + (f" ({i} of {n} runs)" if n else "") + f", {found} findings"))
     runner.scenarios(shipped().values())
-    runner.generated(PROFILES.values(), arguments.seed,
+    runner.generated([profile(name) for name in CHECKED], arguments.seed,
                      None if arguments.budget else RUNS, None, arguments.budget)
     return runner.campaign
 

@@ -464,7 +464,9 @@ class Run:
             if known != watched.tokens:
                 watched.tokens = known
                 self.emit({"saw": "tokens", "r": name, "n": known})
-            rejected = len(drafts[name]) - (len(tokens) - 1) if name in drafts and tokens else 0
+            # The scheduler pads a request without drafts with -1, which no drafter wrote.
+            proposed = sum(draft >= 0 for draft in drafts.get(name, ()))
+            rejected = proposed - (len(tokens) - 1) if tokens else 0
             if rejected > 0:
                 self.emit({"saw": "rejected", "r": name, "n": rejected})
             if watched.request.is_finished():
