@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec.structs
@@ -184,7 +184,7 @@ def _unless_default(struct: e.AnyStimulus, name: str, extra: int) -> int:
     return 0 if value == _default(type(struct), name) else extra + value
 
 
-@lru_cache(maxsize=None)
+@cache
 def _default(kind: type[msgspec.Struct], name: str) -> Any:
     return next(f.default for f in msgspec.structs.fields(kind) if f.name == name)
 
