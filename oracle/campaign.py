@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from .engines.protocol import BadStimulus, Engine
@@ -85,8 +86,7 @@ class Runner:
         every = list(scenarios)
         for i, scenario in enumerate(every):
             self._progress(f"scenario {scenario.name}", i, len(every), self._found())
-            self._try(
-                f"scenario {scenario.name}", lambda s=scenario: perform(self.engine, s), 0)
+            self._try(f"scenario {scenario.name}", partial(perform, self.engine, scenario), 0)
 
     def generated(self, profiles: Iterable[Profile], seed: int, runs: int | None,
                   steps: int | None = None, seconds: float | None = None) -> None:
@@ -103,8 +103,7 @@ class Runner:
                 break
             label = f"profile {run.profile} seed {run.seed}"
             self._progress(label, i, runs or 0, self._found())
-            self._try(
-                label, lambda r=run: play(self.engine, r.config, r.stimuli), run.steps)
+            self._try(label, partial(play, self.engine, run.config, run.stimuli), run.steps)
 
     @staticmethod
     def _seeds(profiles: list[Profile], seed: int) -> Iterator[Generated]:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import importlib.resources
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -95,8 +95,7 @@ class Scenario:
         return lines
 
 
-_STIMULI = ", ".join(sorted(
-    t.__struct_config__.tag for t in e.AnyStimulus.__args__))
+_STIMULI = frozenset(str(t.__struct_config__.tag) for t in get_args(e.AnyStimulus))
 
 
 def parse(text: str, source: str) -> Scenario:
@@ -149,10 +148,9 @@ def _convert(source: str, at: int, raw: Any, kind: Any) -> Any:
 
 
 def _stimulus(source: str, at: int, raw: dict[str, Any]) -> e.AnyStimulus:
-    known = {t.__struct_config__.tag for t in e.AnyStimulus.__args__}
-    if raw["do"] not in known:
+    if raw["do"] not in _STIMULI:
         raise MalformedScenario(source, at, f'no stimulus {raw["do"]!r}; expected one of '
-                                f"{_STIMULI}")
+                                f"{', '.join(sorted(_STIMULI))}")
     stimulus: e.AnyStimulus = _convert(source, at, raw, e.AnyStimulus)
     return stimulus
 
@@ -205,8 +203,8 @@ def _unmet(outcome: Outcome, expectations: Iterable[tuple[int, Expect]]) -> Find
             if isinstance(o, e.Cursor) and o.r == expect.r:
                 cursor[o.g] = o.n
         if tuple(cursor) != expect.cursor:
-            return Finding("departure", "", f"the cursor of request {expect.r} is at {cursor} "
-                           f"where the scenario expects {list(expect.cursor)}", before - 1, expect.r)
+            return Finding("departure", "", f"the cursor of request {expect.r} is at {cursor} where "
+                           f"the scenario expects {list(expect.cursor)}", before - 1, expect.r)
     return None
 
 
@@ -216,8 +214,3 @@ def recorded(outcome: Outcome, engine: str, name: str) -> Scenario:
     found = Found(engine, outcome.finding.property, outcome.finding.because)
     header = Header(FORMAT, name, outcome.config, found=found)
     return Scenario(header, outcome.stimuli)
-
-
-def renamed(scenario: Scenario, name: str) -> Scenario:
-    """The same scenario under another name."""
-    return replace(scenario, header=msgspec.structs.replace(scenario.header, name=name))

@@ -476,7 +476,7 @@ class _Shrinker:
         passes: tuple[Callable[[], None], ...] = (
             self._plain_steps, self._simple_config, self._early, self._join_steps, self._no_drain,
             self._fewer_steps, self._plain_prompts, self._short_prompts, self._small_gpu,
-            self._less_output,
+            self._less_output, self._no_drafts_or_stops,
             self._longer_prompt_for_fewer_steps, self._smaller_fields, self._rename,
             self._delete_requests, self._delete_stimuli, self._delete_pairs, self._in_order,
         )
@@ -650,6 +650,18 @@ class _Shrinker:
                     if self.consider(shorter):
                         return
 
+    def _no_drafts_or_stops(self) -> None:
+        """Accepted drafts and stops make counts meet at the right moment; a longer prompt and a
+        short output may do so as well."""
+        steps = [s for s in self.stimuli if isinstance(s, e.Step)]
+        if not self.config.draft_tokens and not any(s.accept or s.stop for s in steps):
+            return
+        for more in range(8):
+            for output in (None, 1, 2, 3):
+                if self.consider((_longer(s, more, output) for s in self.stimuli),
+                                 replace(self.config, draft_tokens=0)):
+                    return
+
     def _longer_prompt_for_fewer_steps(self) -> None:
         """Tokens that are given need not be decoded."""
         for at in self.each(e.Arrive):
@@ -805,6 +817,16 @@ def _fitted(s: e.AnyStimulus, tokens: int, prompt: int | None, new: int, old: in
     s = replace(s, prompt=((s.prompt[0][0], prompt),) if prompt else tuple(
         (source, max(1, n * new // old)) for source, n in s.prompt))
     return replace(s, output=max(1, min(s.output, tokens - sum(n for _, n in s.prompt))))
+
+
+def _longer(s: e.AnyStimulus, more: int, output: int | None) -> e.AnyStimulus:
+    """A step without drafts and stops, or an arrival with so many tokens more."""
+    if isinstance(s, e.Step):
+        return replace(s, accept=0, stop=())
+    if not isinstance(s, e.Arrive):
+        return s
+    longer = _with_segment(s, len(s.prompt) - 1, s.prompt[-1][1] + more)
+    return longer if output is None else replace(longer, output=output)
 
 
 def _rescaled(s: e.AnyStimulus, old: int, new: int) -> e.AnyStimulus:

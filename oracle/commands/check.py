@@ -17,7 +17,6 @@ from ..campaign import Campaign, Runner
 from ..console import Status, out, table, write_json
 from ..engines.protocol import Engine
 from ..engines.registry import EngineUnavailable, open_engine
-
 from ..observed import OBSERVED
 from ..scenario import shipped
 from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove

@@ -22,7 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     status = Status()
     try:
         if arguments.what == "install":
-            for one in environment.install_all(versions, status.show):
+            for one in environment.install_all(
+                    versions, lambda p: status.show(_progress(p))):
                 status.clear()
                 out(f"vllm=={one.version} is installed ({one.bytes / 1e6:.0f} MB beside the shared "
                     f"environment)")
@@ -37,6 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         status.clear()
     return exits.HOLDS
+
+
+def _progress(step: environment.Progress) -> str:
+    if step.done is None:
+        return step.text
+    if not step.total:
+        return f"{step.text}: {step.done / 1e6:.0f} MB"
+    return (f"{step.text}: {step.done / 1e6:.0f} of {step.total / 1e6:.0f} MB "
+            f"({100 * step.done // step.total} %)")
 
 
 def _version(name: str) -> str:

@@ -24,7 +24,6 @@ from kvoracle.oracle.events import Chunks, Config
 from kvoracle.oracle.judge import constants
 from kvoracle.spec.variants import Variant
 
-
 _PROGRAMS: dict[str | None, Program] = {}
 """Compiled once a process, by the variant's name."""
 

@@ -89,9 +89,11 @@ class Run:
             prompt = parse_prompt(ask["prompt"], self.texts)
         except KeyError as error:
             raise BadInput(f"the prompt of {name!r} names unknown request {error}") from error
+        output = int(ask.get("output", 16))
+        self._must_fit(name, len(prompt) + output)
         text = Text(name, prompt, self.drafts)
         self.texts[name] = text
-        parameters = SamplingParams(max_tokens=int(ask.get("output", 16)), ignore_eos=True)
+        parameters = SamplingParams(max_tokens=output, ignore_eos=True)
         request = Request(request_id=name, prompt_token_ids=prompt, pooling_params=None,
                           sampling_params=parameters, block_hasher=self._hash_blocks)
         self.scheduler.add_request(request)
@@ -161,6 +163,21 @@ class Run:
         self._tell_rest()
         self.emit({"saw": "checked", "stored": self.memory.stored_positions,
                    "read": self.memory.read_positions})
+
+    def _must_fit(self, name: str, tokens: int) -> None:
+        """Refuse a request that the pool can never hold, as vLLM does at its own front door.
+
+        It does not start unless a request of ``max_model_len`` fits; the scheduler relies on
+        it, and would let such a request wait for ever.
+        """
+        config = self.config
+        # Positions of drafts to verify, and as many again for the drafter's look-ahead.
+        ahead = config.draft_tokens * (2 if any(self.drafts) else 1)
+        needed = sum(-(-(tokens - 1 + ahead) // group.tokens_per_block)
+                     for group in config.groups)
+        if needed > config.gpu_blocks:
+            raise BadInput(f"request {name!r} needs {needed} blocks when it is longest, "
+                           f"the pool has {config.gpu_blocks}")
 
     # --- requests ----------------------------------------------------------------
 
