@@ -143,8 +143,23 @@ def _convert(source: str, at: int, raw: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        problem = str(error).replace("`", "").replace(" - at $", ", at ").rstrip(", at")
-        raise MalformedScenario(source, at, problem) from None
+        problem, _, where = str(error).replace("`", "").partition(" - at ")
+        place = where.removeprefix("$").removeprefix(".")
+        expected = ""
+        if "field" in problem and not place:
+            expected = f"; expected {_fields(raw, kind)}"
+        raise MalformedScenario(
+            source, at, f"{problem}{f', at {place}' if place else ''}{expected}") from None
+
+
+def _fields(raw: Any, kind: Any) -> str:
+    """The fields that the object could have had."""
+    if "do" in raw:
+        kind = next(t for t in get_args(kind) if t.__struct_config__.tag == raw["do"])
+    return ", ".join(
+        name if field.required else f"{name} (optional)"
+        for field in msgspec.structs.fields(kind) for name in [field.encode_name]
+    )
 
 
 def _stimulus(source: str, at: int, raw: dict[str, Any]) -> e.AnyStimulus:
@@ -203,8 +218,9 @@ def _unmet(outcome: Outcome, expectations: Iterable[tuple[int, Expect]]) -> Find
             if isinstance(o, e.Cursor) and o.r == expect.r:
                 cursor[o.g] = o.n
         if tuple(cursor) != expect.cursor:
-            return Finding("departure", "", f"the cursor of request {expect.r} is at {cursor} where "
-                           f"the scenario expects {list(expect.cursor)}", before - 1, expect.r)
+            because = (f"the cursor of request {expect.r} is at {cursor} where the scenario "
+                       f"expects {list(expect.cursor)}")
+            return Finding("departure", "", because, before - 1, expect.r)
     return None
 
 

@@ -26,7 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     results = []
     for scope in scopes:
         results.append(search(
-            scope, variant, arguments.backend, properties=properties, max_states=arguments.max_states,
+            scope, variant, arguments.backend,
+            properties=properties, max_states=arguments.max_states,
             progress=lambda r, frontier: status.show(
                 f"{r.scope}: {r.distinct:,} states, {r.generated / max(r.seconds, 1e-9):,.0f} "
                 f"generated/s, depth {r.depth}, frontier {frontier:,}"),
