@@ -107,7 +107,8 @@ def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
         return "BROKEN (crash)" if kinds == {"crash"} else "BROKEN"
     counts = {
         "NoCrash": f"{campaign.steps:,} steps", "NoLeak": f"{campaign.runs} runs",
-        "TrueBytes": f"{campaign.stored:,} positions", "LoadedBytes": f"{campaign.read:,} positions",
+        "TrueBytes": f"{campaign.stored:,} positions",
+        "LoadedBytes": f"{campaign.read:,} positions",
     }
     evaluated = campaign.evaluated.get(name, 0)
     if name == "NoCrash" and any(f.explanation.kind == "crash" for f in campaign.reported):
