@@ -43,7 +43,7 @@ class Sort:
         """``value`` as people read it: the name of an enumeration's member, else a number."""
         if self.is_bool:
             return "yes" if value else "no"
-        return self.names[value] if self.names else str(value)
+        return self.names[value] if 0 <= value < len(self.names) else str(value)
 
 
 BOOL = Sort("Bool")
