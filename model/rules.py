@@ -89,12 +89,13 @@ def storable(claim: Claim) -> Any:
     return minimum(by_tokens(claim), by_blocks(claim), by_keys(claim))
 
 
-def tokens_counted(computed: Any, tokens: Any, aborted: Any) -> Any:
+def tokens_counted(computed: Any, tokens: Any, finished: Any, aborted: Any) -> Any:
     """The tokens a claim is made for: what is computed, however the request ended.
 
-    An aborted request may have all its keys and no block at all (vLLM issue #49118).
+    A finished request's last token was sampled and never computed (vLLM 0.30 clamps the count
+    for it); an aborted one may have all its keys and no block at all (vLLM issue #49118).
     """
-    del tokens, aborted
+    del tokens, finished, aborted
     return computed
 
 
@@ -131,7 +132,7 @@ class Design:
     """The rules in force, one field for each place an engine applies one."""
 
     storable: Callable[[Claim], Any] = storable
-    tokens_counted: Callable[[Any, Any, Any], Any] = tokens_counted
+    tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
     cursor_after_offer: Callable[[Any, Any, Claim], Any] = cursor_after_offer
     cursor_in_passing: Callable[[Any, Any, Claim], Any] = cursor_in_passing
     cursor_after_refusal: Callable[[Any, Any, Claim], Any] = cursor_after_refusal

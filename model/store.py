@@ -15,7 +15,7 @@ from typing import Any
 from .keys import CHUNK, CHUNKS, Chunks
 from .limits import offloadable
 from .machine import Part, View
-from .requests import ABORTED, ABSENT, GROUP, REQUEST, RUNNING, Group, Request, ended
+from .requests import ABORTED, ABSENT, FINISHED, GROUP, REQUEST, RUNNING, Group, Request, ended
 from .rules import Claim, Design, whole_chunks
 from .terms import BOOL, Term, enumeration, exists, forall, ite, minimum
 
@@ -35,7 +35,8 @@ part.ghost("job_blocks", (REQUEST, GROUP), CHUNKS, "chunks' worth of blocks that
 
 def claim(s: View, r: Term, g: Term, rules: Design | None = None) -> Claim:
     """What the planner knows of a request in a group, by the design or by other ``rules``."""
-    tokens = (rules or s.rules).tokens_counted(s.computed[r], s.tokens[r], s.life[r] == ABORTED)
+    tokens = (rules or s.rules).tokens_counted(
+        s.computed[r], s.tokens[r], s.life[r] == FINISHED, s.life[r] == ABORTED)
     return Claim(
         tokens=offloadable(s, r, tokens) if s.has("limits") else tokens,
         prompt=s.prompt[r],

@@ -11,8 +11,9 @@ fit, all are named, the simplest first; where none does, that is said.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import Field, dataclass, fields, replace
+from itertools import combinations
+from typing import Any
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.requests import ABORTED, FINISHED
@@ -22,6 +23,7 @@ from kvoracle.model.scopes import ALL_PARTS
 from kvoracle.spec.properties import PROPERTIES
 from kvoracle.spec.variants import VARIANTS, Variant
 
+from .events import AnyStimulus, Drain, Step
 from .judge import Finding, Judge, Rulebook, constants
 
 
@@ -36,46 +38,93 @@ class Diagnosis:
     r: str
 
 
-@lru_cache(maxsize=len(VARIANTS))
-def _rulebook(name: str) -> Rulebook:
-    variant = VARIANTS[name]
-    return Rulebook(Machine(ALL_PARTS, variant.design, variant.overrides))
+@dataclass(frozen=True)
+class _Candidate:
+    """A broken design, or two of them together."""
+
+    variants: tuple[Variant, ...]
+
+    @property
+    def name(self) -> str:
+        return " + ".join(v.name for v in self.variants)
+
+    @property
+    def lacks(self) -> str:
+        return " and ".join(v.lacks for v in self.variants)
+
+    @property
+    def design(self) -> Design:
+        changes = {
+            f.name: getattr(v.design, f.name) for v in self.variants for f in _changed(v)
+        }
+        return replace(REFERENCE, **changes)
+
+    def machine(self) -> Machine:
+        """The machine with every part under this design."""
+        overrides = {k: f for v in self.variants for k, f in v.overrides.items()}
+        return Machine(ALL_PARTS, self.design, overrides)
 
 
-def _simplicity(variant: Variant) -> tuple[int, int]:
-    changed = sum(
-        getattr(variant.design, f.name) is not getattr(REFERENCE, f.name)
-        for f in fields(Design)
-    )
-    return changed + len(variant.overrides), list(VARIANTS).index(variant.name)
+def _changed(variant: Variant) -> list[Field[Any]]:
+    return [f for f in fields(Design)
+            if getattr(variant.design, f.name) is not getattr(REFERENCE, f.name)]
+
+
+def _single() -> list[_Candidate]:
+    """The broken designs, those that change least first."""
+    order = list(VARIANTS.values())
+    order.sort(key=lambda v: len(_changed(v)) + len(v.overrides))
+    return [_Candidate((v,)) for v in order]
+
+
+def _pairs() -> Iterator[_Candidate]:
+    """Two broken designs together, where they change different rules."""
+    for (a,), (b,) in combinations((c.variants for c in _single()), 2):
+        if not {f.name for f in _changed(a)} & {f.name for f in _changed(b)}:
+            yield _Candidate((a, b))
+
+
+_RULEBOOKS: dict[str, Rulebook] = {}
+"""Compiled when first asked for, by the design's name."""
+
+
+def _rulebook(candidate: _Candidate) -> Rulebook:
+    if candidate.name not in _RULEBOOKS:
+        _RULEBOOKS[candidate.name] = Rulebook(candidate.machine())
+    return _RULEBOOKS[candidate.name]
 
 
 def diagnose(judge: Judge) -> list[Diagnosis]:
-    """What each broken design would have broken in the judge's present state."""
-    found = (
-        _would_break(variant, judge) for variant in sorted(VARIANTS.values(), key=_simplicity)
-    )
-    return [d for d in found if d is not None]
+    """What each broken design would have broken in the judge's present state.
+
+    Two designs together are tried only where none fits by itself.
+    """
+    for candidates in (_single(), _pairs()):
+        found = [d for c in candidates if (d := _would_break(c, judge)) is not None]
+        if found:
+            return found
+    return []
 
 
-def _would_break(variant: Variant, judge: Judge) -> Diagnosis | None:
+def _would_break(candidate: _Candidate, judge: Judge) -> Diagnosis | None:
     for r, slot in judge.tracked.items():
         # A planner looks at what is scheduled in the step, and at what has ended.
         ended = judge.run.get("life", slot) in (FINISHED, ABORTED)
         if not ended and not judge.in_step(r):
             continue
-        for g, n in _offers(variant.design, judge, slot):
-            broken = _broken_by_offer(variant, judge, slot, g, n)
+        for g, n in _offers(candidate.design, judge, slot):
+            broken = _broken_by_offer(candidate, judge, slot, g, n)
             if broken is not None:
-                return Diagnosis(variant.name, broken, variant.lacks,
-                                 _sentence(variant, judge, r, slot, g, n), r)
+                return Diagnosis(candidate.name, broken, candidate.lacks,
+                                 _sentence(candidate, judge, r, slot, g, n), r)
     return None
 
 
 def _claim(design: Design, judge: Judge, slot: int, g: int) -> Claim:
     get = judge.run.get
     life = get("life", slot)
-    tokens = design.tokens_counted(get("computed", slot), get("tokens", slot), life == ABORTED)
+    tokens = design.tokens_counted(
+        get("computed", slot), get("tokens", slot), life == FINISHED, life == ABORTED)
     if get("limited", slot):
         tokens = min(tokens, get("limit", slot))
     return Claim(tokens, get("prompt", slot), life in (FINISHED, ABORTED),
@@ -91,8 +140,8 @@ def _offers(design: Design, judge: Judge, slot: int) -> Iterator[tuple[int, int]
             yield g, n
 
 
-def _broken_by_offer(variant: Variant, judge: Judge, slot: int, g: int, n: int) -> str | None:
-    rulebook = _rulebook(variant.name)
+def _broken_by_offer(candidate: _Candidate, judge: Judge, slot: int, g: int, n: int) -> str | None:
+    rulebook = _rulebook(candidate)
     run = Run(rulebook.program, constants(judge.config), dict(judge.run.sizes))
     run.values = {name: dict(values) for name, values in judge.run.values.items()}
     run.apply("plan_store", r=slot, g=g, n=n, d=n)
@@ -105,14 +154,14 @@ def _broken_by_offer(variant: Variant, judge: Judge, slot: int, g: int, n: int) 
     return next((name for name, p in PROPERTIES.items() if name in broken and p.fatal), None)
 
 
-def _sentence(variant: Variant, judge: Judge, r: str, slot: int, g: int, n: int) -> str:
-    claim = _claim(variant.design, judge, slot, g)
+def _sentence(candidate: _Candidate, judge: Judge, r: str, slot: int, g: int, n: int) -> str:
+    claim = _claim(candidate.design, judge, slot, g)
     cursor = judge.run.get("cursor", slot, g)
     blocks, keys = by_blocks(claim), by_keys(claim)
     group = f" in group {g}" if len(judge.config.groups) > 1 else ""
     return (
         f"request {r}{group} has {_chunks(by_tokens(claim))} by tokens, {blocks} by blocks and "
-        f"{keys} by keys, and its cursor is at {cursor}; a planner that lacks {variant.lacks} "
+        f"{keys} by keys, and its cursor is at {cursor}; a planner that lacks {candidate.lacks} "
         f"takes {_range(cursor, n - 1)} and pairs {max(0, min(n, keys) - cursor)} keys with the "
         f"blocks of {_chunks(max(0, min(n, blocks) - cursor))}"
     )
@@ -126,9 +175,13 @@ def _chunks(n: int) -> str:
     return f"{n} chunk" if n == 1 else f"{n} chunks"
 
 
-def with_diagnosis(finding: Finding, judge: Judge) -> tuple[Finding, list[Diagnosis]]:
-    """A crash with the property that was at stake, and the designs it was told by."""
-    if finding.kind != "crash":
+def with_diagnosis(finding: Finding, judge: Judge,
+                   stimulus: AnyStimulus | None) -> tuple[Finding, list[Diagnosis]]:
+    """A crash with the property that was at stake, and the designs it was told by.
+
+    Only steps plan: what dies of another ``stimulus`` did not die of a planning rule.
+    """
+    if finding.kind != "crash" or not isinstance(stimulus, (Step, Drain)):
         return finding, []
     found = diagnose(judge)
     if not found:

@@ -59,5 +59,6 @@ def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus]) -> Outc
             if finding is not None:
                 break
     if finding is not None:
-        outcome.finding, outcome.diagnoses = with_diagnosis(finding, judge)
+        outcome.finding, outcome.diagnoses = with_diagnosis(
+            finding, judge, outcome.log[-1][0] if outcome.log else None)
     return outcome

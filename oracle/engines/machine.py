@@ -119,7 +119,7 @@ class MachinePlanner:
         get = self.run.get
         life = get("life", slot)
         tokens = self.design.tokens_counted(
-            get("computed", slot), get("tokens", slot), life == ABORTED)
+            get("computed", slot), get("tokens", slot), life == FINISHED, life == ABORTED)
         if get("limited", slot):
             tokens = min(tokens, get("limit", slot))
         storable: int = self.design.storable(Claim(

@@ -39,7 +39,7 @@ NO_KEY_BOUND = Variant(
 )
 
 
-def _tokens_of_the_aborted(computed: Any, tokens: Any, aborted: Any) -> Any:
+def _tokens_of_the_aborted(computed: Any, tokens: Any, finished: Any, aborted: Any) -> Any:
     return ite(aborted, tokens, computed)
 
 
@@ -79,6 +79,21 @@ NO_TOKEN_BOUND = Variant(
     lacks="the bound by computed tokens",
     source="vLLM issue #34526: blocks are there, their KV is not",
     design=Design(storable=_by_blocks_and_keys),
+    breaks=("NoVolatileStore",),
+    scope="seed",
+)
+
+def _tokens_of_the_finished(computed: Any, tokens: Any, finished: Any, aborted: Any) -> Any:
+    return ite(finished, tokens, computed)
+
+
+COUNTS_LAST_TOKEN = Variant(
+    name="counts-last-token",
+    statement="a finished request counts all its tokens, the last one included, whose KV is never "
+              "computed",
+    lacks="the rule that leaves out a finished request's last token, sampled and never computed",
+    source="vLLM 0.26 to 0.29 (finish-time stores, PR48596); clamped in 0.30",
+    design=Design(tokens_counted=_tokens_of_the_finished),
     breaks=("NoVolatileStore",),
     scope="seed",
 )
@@ -189,7 +204,8 @@ EXCLUSION_NEVER_LIFTED = Variant(
 )
 
 ALL = (
-    NO_KEY_BOUND, NO_BLOCK_BOUND, REWIND_AT_CLEAR, NO_TOKEN_BOUND, CURSOR_KEEPS_TAIL,
+    NO_KEY_BOUND, NO_BLOCK_BOUND, REWIND_AT_CLEAR, NO_TOKEN_BOUND, COUNTS_LAST_TOKEN,
+    CURSOR_KEEPS_TAIL,
     CURSOR_IGNORES_KEYS, CURSOR_FALLS_BACK, ADVANCE_ON_REFUSAL, NO_EXCLUSION,
     PREFILL_TAIL_EXCLUDED, EXCLUSION_NEVER_LIFTED,
 )

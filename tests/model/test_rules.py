@@ -137,7 +137,7 @@ def test_the_reference_cursor_never_moves_back(cursor: int, bound: int) -> None:
 
 @given(computed=COUNT, tokens=COUNT, aborted=st.booleans())
 def test_only_computed_tokens_count(computed: int, tokens: int, aborted: bool) -> None:
-    assert tokens_counted(computed, tokens, aborted) == computed
+    assert tokens_counted(computed, tokens, not aborted, aborted) == computed
 
 
 def test_the_reference_design_is_the_rules_of_the_page() -> None:
