@@ -86,6 +86,9 @@ class Rulebook:
                 predicate = p.over_states(machine)
                 broken = self.program.predicate(predicate, ("r",))
                 names = tuple(x.name for x in predicate.parameters)
+                # What is true of no chunk breaks no promise: the guards hold the counts.
+                if p.lemma and "c" not in names:
+                    continue
                 checks.append((_reads(predicate.term), _Check(p, broken, names)))
         self.checks: dict[str, list[_Check]] = {}
         for action in machine.actions.values():
@@ -323,20 +326,8 @@ class Judge:
                     return
                 yield other
 
-    def _rewound(self, r: str, slot: int, rest: Iterable[e.AnyObservation]) -> None:
-        """A planner that goes back when it looks a request up shows it only when it plans."""
-        for other in rest:
-            if getattr(other, "r", None) != r:
-                continue
-            if isinstance(other, e.Cursor):
-                if self.run.unmet("rewind", r=slot, g=other.g, n=other.n) is None:
-                    self._step("rewind", r, r=slot, g=other.g, n=other.n)
-            elif not isinstance(other, (e.Loaded, e.KeysKnown, e.BlocksKnown, e.Computed)):
-                return
-
     def _started(self, seen: e.Started, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
-        self._rewound(seen.r, slot, rest)
         self._admitted[seen.r] = False
         if seen.r in self._loading:  # the load that admitted it was told of before
             self._loading.discard(seen.r)
