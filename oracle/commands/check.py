@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,20 +40,27 @@ def run(arguments: argparse.Namespace) -> int:
         except EngineUnavailable as missing:
             engines.append((name, missing))
     status = Status()
+    # Engines mostly run in processes of their own, so they run while the machine is proved.
+    pool = ThreadPoolExecutor(max_workers=len(engines))
     try:
+        futures = [
+            (name, engine if isinstance(engine, EngineUnavailable)
+             else pool.submit(_drive, name, engine, arguments, status))
+            for name, engine in engines
+        ]
         proof = prove(None, None, lambda what: status.show(f"proving {what}"))
         searches = explored(scopes, None, lambda r, frontier: status.show(
             f"exploring {r.scope}: {r.distinct:,} states, frontier {frontier:,}"))
         campaigns: list[tuple[str, Campaign | EngineUnavailable]] = [
-            (name, engine if isinstance(engine, EngineUnavailable)
-             else _drive(name, engine, arguments, status))
-            for name, engine in engines
+            (name, future if isinstance(future, EngineUnavailable) else future.result())
+            for name, future in futures
         ]
     finally:
         status.clear()
         for _, engine in engines:
             if not isinstance(engine, EngineUnavailable):
                 engine.close()
+        pool.shutdown(wait=False, cancel_futures=True)
     code = _report(proof, searches, campaigns)
     if arguments.json:
         write_json(arguments.json, _data(proof, searches, campaigns, code))
