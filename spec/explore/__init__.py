@@ -9,9 +9,9 @@ from kvoracle.model.scopes import Scope, nearest
 
 from ..properties import Property
 from ..variants import Variant
+from .breadth_first import Backend, Exploration, MachineStep, Progress, Violation, explore
 from .compiled import CompiledBackend
 from .reference import ReferenceBackend
-from .search import Backend, Exploration, MachineStep, Progress, Violation, explore
 
 BACKENDS: dict[str, Callable[[Machine, Scope], Backend]] = {
     CompiledBackend.name: CompiledBackend,

@@ -29,9 +29,9 @@ from kvoracle.model.terms import (
     numbers,
 )
 
+from .breadth_first import Check, Successor
 from .layout import Layout
 from .reference import ReferenceBackend
-from .search import Check, Successor
 
 Values = Mapping[Term, Term]
 

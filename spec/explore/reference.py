@@ -14,8 +14,8 @@ from kvoracle.model.scopes import Scope
 from kvoracle.model.simplify import OPERATIONS
 from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Sort, Term
 
+from .breadth_first import Check, Successor
 from .layout import Layout
-from .search import Check, Successor
 
 Values = Mapping[Term, int]
 
