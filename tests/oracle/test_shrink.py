@@ -67,6 +67,8 @@ SMALLEST = {
     ],
     "rewind-at-clear": LATE_KEY,
     "no-token-bound": SECOND_STEP,
+    "counts-last-token": [
+        PLAIN, '{"do":"arrive","r":"a","prompt":[[0,3]],"output":1}', '{"do":"step","n":2}'],
     "cursor-keeps-tail": SECOND_STEP,
     "cursor-ignores-keys": LATE_KEY,
     "cursor-falls-back": [
