@@ -408,8 +408,9 @@ class _Shrinker:
             self._merges = False
             self._take_an_end()
         self._with_steps(_PLAIN)
+        self._delete_blocks(8)
         self._delete_requests()
-        self._delete_blocks()
+        self._delete_blocks(len(self.stimuli))
         self._delete_stimuli()
 
     def _take_an_end(self) -> bool:
@@ -417,8 +418,8 @@ class _Shrinker:
         stimuli = self.stimuli
         finding = self.best.finding
         r = finding.r if finding is not None else ""
-        start = next((i for i, s in enumerate(stimuli)
-                      if isinstance(s, e.Arrive) and s.r == r), None)
+        start = max((i for i, s in enumerate(stimuli)
+                     if isinstance(s, e.Arrive) and s.r == r), default=None)
         if start is None:
             start = len(stimuli) - 1
         elif self.consider(_without(stimuli[start:], {x for x in self._arrived if x != r})):
@@ -446,10 +447,10 @@ class _Shrinker:
             if not find_integer(without):
                 kept += 1
 
-    def _delete_blocks(self) -> None:
-        """Halves, quarters and so on."""
+    def _delete_blocks(self, most: int) -> None:
+        """Halves, quarters and so on, until the run is in so many parts."""
         parts = 2
-        while parts <= len(self.stimuli) // 2:
+        while parts <= min(most, len(self.stimuli) // 2):
             at = 0
             width = -(-len(self.stimuli) // parts)
             while at < len(self.stimuli):

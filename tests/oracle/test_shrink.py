@@ -407,8 +407,8 @@ def test_the_best_run_so_far_is_kept_when_attempts_run_out(fake_engine: type[Any
     engine = fake_engine(lambda config, given: count(Arrive, given) >= 2 and steps(given) >= 50)
     run = [s for i in range(60) for s in (Arrive(f"r{i}", ((i, 9),)), Step())]
     outcome = play(engine, Config((Group(4),)), run)
-    shrunk = shrink(engine, outcome, attempts=9)
-    assert (shrunk.attempts_used, shrunk.exhausted) == (9, True)
+    shrunk = shrink(engine, outcome, attempts=25)
+    assert (shrunk.attempts_used, shrunk.exhausted) == (25, True)
     assert len(shrunk.outcome.stimuli) < len(outcome.stimuli)
     again = play(engine, shrunk.outcome.config, shrunk.outcome.stimuli)
     assert again.finding == shrunk.outcome.finding
