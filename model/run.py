@@ -179,6 +179,10 @@ class Run:
         key = index[0] if len(index) == 1 else index
         return self.values[variable].get(key, self._initial[variable])
 
+    def before(self, variable: str, *index: int) -> int:
+        """The variable's value before the last action."""
+        return self._before(variable, index[0] if len(index) == 1 else index)
+
     def _before(self, name: str, key: Key) -> int:
         undone = self._undone.get((name, key))
         return self.values[name].get(key, self._initial[name]) if undone is None else undone

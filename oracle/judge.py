@@ -24,7 +24,7 @@ from kvoracle.model.run import Program, Run, Undo
 from kvoracle.model.scopes import ALL_PARTS
 from kvoracle.model.store import NEVER
 from kvoracle.model.terms import Read, Term, children
-from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, Seen
 
 from . import events as e
 
@@ -248,27 +248,8 @@ class Judge:
         return self.config.groups[g].draft and where["c"] < computed
 
     def _because(self, prop: Property, r: str, where: dict[str, int]) -> str:
-        slot, get = where["r"], self.run.get
-        g = where.get("g", 0)
-        group = f" in group {g}" if len(self.config.groups) > 1 else ""
-        name = prop.supports or prop.name
-        if name == "KeysEqBlocks":
-            return (f"the job of request {r}{group} names {get('job_keys', slot, g)} keys and "
-                    f"{get('job_blocks', slot, g)} chunks' worth of blocks")
-        if name == "KeyedOnly":
-            return (f"chunk {where['c']} of request {r}{group} is stored, and "
-                    f"{get('keys', slot, g)} keys are known")
-        if name == "NoHole":
-            return (f"chunk {where['c']} of request {r}{group} is behind the cursor "
-                    f"{get('cursor', slot, g)} and was never offered")
-        if name == "NoVolatileStore":
-            whole = get("computed", slot) // get("tokens_per_chunk", g)
-            if "c" in where and where["c"] >= whole:
-                return (f"chunk {where['c']} of request {r}{group} is stored, and only {whole} "
-                        f"chunks are wholly computed")
-            return (f"chunk {where.get('c', 0)} of request {r}{group}, a draft group's, is stored "
-                    f"while its last position may still be rewritten")
-        return f"of the values {where} of request {r}"
+        group = f" in group {where['g']}" if "g" in where and len(self.config.groups) > 1 else ""
+        return prop.because(Seen(self.run.get, where, r, group, self.run.before))
 
     # --- observations --------------------------------------------------------------------
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.scopes import ALL_PARTS, SCOPES, Scope
 from kvoracle.spec.explore import Exploration, MachineStep, Violation, search
 from kvoracle.spec.explore.layout import Layout
-from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property
+from kvoracle.spec.explore.reference import ReferenceBackend
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, Seen
 from kvoracle.spec.variants import Variant
 
 DEFAULT_SCOPES = ("seed", "draft", "limits", "groups", "pair")
@@ -100,6 +102,26 @@ def explored(scopes: Iterable[Scope], variant: Variant | None = None,
              progress: Callable[[Exploration, int], None] | None = None) -> list[Exploration]:
     """Search each scope."""
     return [search(s, variant, progress=progress) for s in scopes]
+
+
+def because(machine: Machine, scope: Scope, violation: Violation) -> str:
+    """Why the last state of the run, or the last step, breaks the property."""
+    backend = ReferenceBackend(machine, scope)
+    states = [backend.initial, *(s.state for s in violation.run)]
+    prop, last = EVERYTHING[violation.property], states[-1]
+    before = states[-2] if len(states) > 1 else last
+    if prop.is_step:
+        predicate = prop.over_steps(machine, violation.run[-1].action)
+        broken = backend.breaking(predicate, before, last)
+    else:
+        predicate = prop.over_states(machine)
+        broken = backend.breaking(predicate, last)
+    assert broken is not None
+    where = {p.name: v for p, v in zip(predicate.parameters, broken)}
+    many = scope.sizes.get("Group", 1) > 1
+    group = f" in group {where['g']}" if many and "g" in where else ""
+    return prop.because(Seen(
+        partial(backend.get, last), where, str(where["r"]), group, partial(backend.get, before)))
 
 
 def run_lines(machine: Machine, scope: Scope, run: Iterable[MachineStep]) -> list[str]:

@@ -13,7 +13,7 @@ from kvoracle.spec.variants import variant as find_variant
 
 from .. import exits
 from ..console import Status, note, out, table, write_json
-from ..verify import run_lines
+from ..verify import because, run_lines
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,9 +65,12 @@ def _print(r: Exploration) -> None:
         scope = SCOPES[r.scope]
         out()
         also = f" (and {', '.join(violation.also)})" if violation.also else ""
-        out(f"{violation.property} is broken{also}: {EVERYTHING[violation.property].statement}.")
+        machine = find_variant(r.variant).machine(scope) if r.variant else scope.machine()
+        out(f"{violation.property} is broken{also} because "
+            f"{because(machine, scope, violation)}.")
+        out(f"{violation.property}: {EVERYTHING[violation.property].statement}.")
         out(f"A shortest run, of {len(violation.run)} steps:")
-        for line in run_lines(scope.machine(), scope, violation.run):
+        for line in run_lines(machine, scope, violation.run):
             out(line)
         out(f"replay: {replay_line(r.scope, r.variant, violation.property)}")
     if not r.complete and not r.violations:

@@ -15,7 +15,7 @@ from kvoracle.spec.variants import variant as find_variant
 
 from .. import exits
 from ..console import Status, note, out, table, write_json
-from ..verify import ProofResult, counterexample, prove, run_lines
+from ..verify import ProofResult, because, counterexample, prove, run_lines
 from .explore import replay_line
 
 Examples = dict[str, tuple[str, Violation] | None]
@@ -74,9 +74,12 @@ def _print_failures(result: ProofResult, found: Examples, variant: Variant | Non
         code = exits.VIOLATION
         scope, violation = example
         out()
-        out(f"{design} breaks {name}: {PROPERTIES[name].statement}.")
+        bounds = SCOPES[scope]
+        machine = variant.machine(bounds) if variant else bounds.machine()
+        out(f"{design} breaks {name} because {because(machine, bounds, violation)}.")
+        out(f"{name}: {PROPERTIES[name].statement}.")
         out(f"A shortest run, of {len(violation.run)} steps, in scope {scope}:")
-        for line in run_lines(SCOPES[scope].machine(), SCOPES[scope], violation.run):
+        for line in run_lines(machine, bounds, violation.run):
             out(line)
         out(f"replay: {replay_line(scope, variant.name if variant else None, name)}")
     return code

@@ -117,3 +117,20 @@ class ReferenceBackend:
         """A test of whether the predicate holds for all values of its parameters, or for some."""
         term = Quantified(every, predicate.parameters, predicate.term)
         return lambda before, after: bool(self.value(term, {}, before, after))
+
+    def breaking(self, predicate: Predicate, before: bytes,
+                 after: bytes | None = None) -> tuple[int, ...] | None:
+        """The first values of the parameters for which the predicate does not hold."""
+        for chosen in self._all(p.sort for p in predicate.parameters):
+            values: Values = dict(zip(predicate.parameters, chosen))
+            if not self.value(predicate.term, values, before, after):
+                return chosen
+        return None
+
+    def get(self, state: bytes, name: str, *index: int) -> int:
+        """A variable's value in a state, or a constant's."""
+        variable = self.machine.variables[name]
+        if variable.rigid:
+            return int(self.scope.constant(variable, index))
+        cell = self.layout.cell(variable, index)
+        return variable.initial if cell is None else state[cell]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvoracle.model.scopes import nearest
 
-from .property import Property, Witness
+from .property import Property, Seen, Witness
 from .storing import LEMMAS, STORING
 
 PROPERTIES: dict[str, Property] = {p.name: p for p in STORING}
@@ -21,4 +21,4 @@ def named(name: str) -> Property:
     return EVERYTHING[name]
 
 
-__all__ = ["EVERYTHING", "PROPERTIES", "Property", "Witness", "named"]
+__all__ = ["EVERYTHING", "PROPERTIES", "Property", "Seen", "Witness", "named"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,37 @@ class Witness:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Where a property is broken: what its sentence may quote.
+
+    ``get(variable, *index)`` reads the state (``before`` the one before, for steps); ``where``
+    holds the values of the property's parameters; ``request`` is how the request is called.
+    ``group`` is " in group 1", or "" where there is only one.
+    """
+
+    get: Callable[..., int]
+    where: Mapping[str, int]
+    request: str
+    group: str
+    before: Callable[..., int] | None = None
+
+    def of(self, variable: str) -> int:
+        """A variable's value for the request, and for the group if it has one."""
+        r, g = self.where["r"], self.where.get("g")
+        return self.get(variable, r) if g is None else self.get(variable, r, g)
+
+    def constant(self, name: str) -> int:
+        """A constant's value for the group."""
+        return self.get(name, self.where["g"])
+
+
+@dataclass(frozen=True)
 class Property:
     """A safety property over one state, or (``is_step``) over a state and the next.
 
     ``function`` takes a state view (for a step: two views and the action's name) and
-    parameters annotated with sorts.  ``lemma`` marks a strengthening invariant: part of the
+    parameters annotated with sorts; ``because`` completes the sentence "it is broken because"
+    where it is false.  ``lemma`` marks a strengthening invariant: part of the
     design's explanation, proved and searched like the others, but no user-facing promise.
     ``parts`` names parts of the machine without which the property says nothing.  A
     ``derived`` one follows in any state from the others, and helps to prove none of them.
@@ -36,6 +62,7 @@ class Property:
     why: str
     source: str
     function: Callable[..., Any]
+    because: Callable[[Seen], str]
     is_step: bool = False
     lemma: bool = False
     witnesses: tuple[Witness, ...] = ()

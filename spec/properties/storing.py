@@ -11,7 +11,7 @@ from kvoracle.model.rules import REFERENCE, whole_chunks
 from kvoracle.model.store import COVERED, HELD, NEVER, SPOILED, claim, planned_for
 from kvoracle.model.terms import implies, not_
 
-from .property import Property, Witness
+from .property import Property, Seen, Witness
 
 
 def _final(s: View, r: Any, g: Any) -> Any:
@@ -23,6 +23,11 @@ def _final(s: View, r: Any, g: Any) -> Any:
 
 def _keys_eq_blocks(s: View, r: Request, g: Group) -> Any:
     return s.job_keys[r, g] == s.job_blocks[r, g]
+
+
+def _unequal(seen: Seen) -> str:
+    return (f"the job of request {seen.request}{seen.group} names {seen.of('job_keys')} keys and "
+            f"the blocks of {seen.of('job_blocks')} chunks")
 
 
 def _planned_with_a_key_late(s: View, r: Request, g: Group) -> Any:
@@ -43,6 +48,7 @@ KEYS_EQ_BLOCKS = Property(
     source="vLLM offloading scheduler, `assert len(offload_keys) == len(offload_block_ids)`; "
            "PR #52923",
     function=_keys_eq_blocks,
+    because=_unequal,
     witnesses=(
         Witness("a job is planned while a block waits for its key", _planned_with_a_key_late),
         Witness("a job is planned while a key waits for its block", _planned_with_a_block_late),
@@ -60,6 +66,11 @@ def _keyed_only(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return implies(stored, c < s.keys[r, g])
 
 
+def _unkeyed(seen: Seen) -> str:
+    return (f"chunk {seen.where['c']} of request {seen.request}{seen.group} is stored, and the "
+            f"keys known are {seen.of('keys')}")
+
+
 def _computed_but_not_keyed(s: View, r: Request, g: Group) -> Any:
     return (s.cursor[r, g] > 0) & (s.keys[r, g] < _final(s, r, g)) & planned_for(s, r)
 
@@ -71,6 +82,7 @@ KEYED_ONLY = Property(
         "under a made-up or stale name, or never found again.",
     source="vLLM PR #52923 (number of keyed chunks); PR46824",
     function=_keyed_only,
+    because=_unkeyed,
     witnesses=(
         Witness("a whole computed chunk waits for its key", _computed_but_not_keyed),
     ),
@@ -83,6 +95,11 @@ KEYED_ONLY = Property(
 
 def _no_hole(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return implies(c < s.cursor[r, g], s.mark[r, g, c] != NEVER)
+
+
+def _passed_over(seen: Seen) -> str:
+    return (f"chunk {seen.where['c']} of request {seen.request}{seen.group} is behind the cursor "
+            f"{seen.of('cursor')} and was never offered")
 
 
 def _behind_the_cursor_declined(s: View, r: Request, g: Group, c: Chunk) -> Any:
@@ -100,6 +117,7 @@ NO_HOLE = Property(
         "stops at the first gap: one hole makes everything behind it useless, silently.",
     source="vLLM issue #46971, PR #46972; docstring of storable_chunks",
     function=_no_hole,
+    because=_passed_over,
     witnesses=(
         Witness("a chunk behind the cursor was declined", _behind_the_cursor_declined),
         Witness("an offer is refused after an earlier store", _refused_after_a_store),
@@ -113,6 +131,14 @@ NO_HOLE = Property(
 
 def _no_volatile_store(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return s.mark[r, g, c] != SPOILED
+
+
+def _not_final(seen: Seen) -> str:
+    whole = seen.get("computed", seen.where["r"]) // seen.constant("tokens_per_chunk")
+    chunk = f"chunk {seen.where['c']} of request {seen.request}{seen.group}"
+    if seen.where["c"] >= whole:
+        return f"{chunk} is stored, and the chunks wholly computed are {whole}"
+    return f"{chunk}, a draft group's, is stored while its last position may still be rewritten"
 
 
 def _stored_part_of_what_is_computed(s: View, r: Request, g: Group) -> Any:
@@ -136,6 +162,7 @@ NO_VOLATILE_STORE = Property(
         "is stale (in a draft group that costs acceptance, not correctness).",
     source="vLLM PR #44784, #46972, docstring of storable_chunks; issue #34526",
     function=_no_volatile_store,
+    because=_not_final,
     witnesses=(
         Witness("a request that computes on has stored chunks", _stored_part_of_what_is_computed),
         Witness("a draft group's volatile chunk is left out", _tail_left_out, ("drafts",)),
@@ -155,6 +182,13 @@ def _monotone(s: View, t: View, action: str, r: Request, g: Group) -> Any:
     return True if action in MAY_MOVE_BACK else s.cursor[r, g] <= t.cursor[r, g]
 
 
+def _fell_back(seen: Seen) -> str:
+    assert seen.before is not None
+    before = seen.before("cursor", seen.where["r"], seen.where["g"])
+    return (f"the cursor of request {seen.request}{seen.group} moves back from {before} to "
+            f"{seen.of('cursor')}")
+
+
 def _storable_fell(s: View, r: Request, g: Group) -> Any:
     return (s.life[r] == RUNNING) & (s.rules.storable(claim(s, r, g)) < s.cursor[r, g])
 
@@ -167,6 +201,7 @@ MONOTONE_PROGRESS = Property(
         "every step; and what made it fall is a count derived differently in two places.",
     source="vLLM advance_stored_idx (the max at the prefill-to-decode edge); PR50069",
     function=_monotone,
+    because=_fell_back,
     is_step=True,
     witnesses=(Witness("fewer chunks are storable than were stored", _storable_fell),),
     bugs=("vLLM PR52211", "vLLM PR50069"),
@@ -179,6 +214,11 @@ MONOTONE_PROGRESS = Property(
 def _eventually_stored(s: View, r: Request, g: Group) -> Any:
     at_rest = planned_for(s, r) & not_(s.possible("plan_store", r, g))
     return implies(at_rest, REFERENCE.storable(claim(s, r, g, REFERENCE)) <= s.cursor[r, g])
+
+
+def _left_behind(seen: Seen) -> str:
+    return (f"chunk {seen.of('cursor')} of request {seen.request}{seen.group} is storable, "
+            f"and the planner has nothing to offer")
 
 
 def _last_chunk_stored_at_the_end(s: View, r: Request, g: Group) -> Any:
@@ -197,6 +237,7 @@ EVENTUALLY_STORED = Property(
         "every later request with that prefix. Nothing crashes; the pool just never pays.",
     source="vLLM issue #52735 (finish), PR48596, PR42611",
     function=_eventually_stored,
+    because=_left_behind,
     witnesses=(
         Witness("a finished request's last whole chunk is stored", _last_chunk_stored_at_the_end),
         Witness("a finished request waits for its last key", _last_key_is_late),
@@ -223,6 +264,9 @@ COUNTS_IN_ORDER = Property(
         "parts of the same list.",
     source="vLLM Request.num_computed_tokens, num_tokens, num_prompt_tokens",
     function=_counts_in_order,
+    because=lambda seen: (
+        f"request {seen.request} has {seen.of('computed')} tokens computed, {seen.of('tokens')} "
+        f"known and {seen.of('prompt')} in its prompt"),
     lemma=True,
     supports="NoVolatileStore",
 )
@@ -241,6 +285,7 @@ HELD_IS_KNOWN = Property(
         "chunks stay within what is known, which only grows.",
     source="follows from storable counting whole chunks of computed tokens",
     function=_held_is_known,
+    because=_not_final,
     lemma=True,
     supports="NoVolatileStore",
 )
@@ -261,6 +306,7 @@ TAIL_NOT_HELD = Property(
         "rewrites lies in no stored chunk.",
     source="vLLM docstring of storable_chunks",
     function=_tail_not_held,
+    because=_not_final,
     lemma=True,
     supports="NoVolatileStore",
     parts=("drafts",),
