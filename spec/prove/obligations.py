@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import z3
 
 from kvoracle.model.machine import Action, Machine, Predicate
-from kvoracle.model.terms import Read, Term, Variable, children
+from kvoracle.model.terms import Bound, Read, Term, Variable, children
 
 from ..properties import EVERYTHING, Property
 from .division import FACTS
@@ -33,6 +33,16 @@ class Obligation:
 
     def __str__(self) -> str:
         return f"{self.property} / {self.action}"
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """An obligation as the solver is asked it; without formula nothing that is read changes."""
+
+    property: str
+    action: str
+    assumed: list[Formula]
+    formula: Formula | None
 
 
 def _reads(term: Term) -> set[str]:
@@ -63,6 +73,8 @@ class Proof:
             (p.name, self._translator.holds_everywhere(p.over_states(machine)))
             for p in self._wanted if not p.is_step and not p.derived
         ]
+        self._goals: list[_Goal] = []
+        self._guards: dict[str, tuple[dict[Term, Formula], list[Formula]]] = {}
         self._unproved: dict[str, Obligation] = {}
         self._fallen: set[str] = set()
 
@@ -71,21 +83,10 @@ class Proof:
 
         Together they are a proof only if all are proved: each assumes all the invariants.
         """
-        yield from self._real_division()
-        for wanted in self._wanted:
-            if wanted.derived:
-                yield self._anywhere(wanted)
-            elif wanted.is_step:
-                for action in self.machine.actions.values():
-                    yield self._kept(wanted, wanted.over_steps(self.machine, action.name), action)
-            else:
-                predicate = wanted.over_states(self.machine)
-                yield self._at_first(wanted.name, predicate)
-                for action in self.machine.actions.values():
-                    yield self._kept(wanted, predicate, action)
-        for action in self.machine.actions.values():
-            for name in sorted(_writes(action)):
-                yield self._typed(self.machine.variables[name], action)
+        if not self._goals:
+            self._goals = list(self._all_goals())
+        for goal in self._goals:
+            yield self._decide(goal)
 
     def settled(self) -> list[Obligation]:
         """The obligations, decided anew until nothing is assumed that is not itself proved.
@@ -129,66 +130,86 @@ class Proof:
 
     # --- what is to be shown --------------------------------------------------------------
 
-    def _decide(self, name: str, action: str, hypotheses: Iterable[Formula],
-                goal: Formula) -> Obligation:
-        found = Obligation(name, action, Answer("proved", 0.0))
-        if str(found) in self._unproved:  # by more hypotheses than now
-            return self._unproved[str(found)]
-        return replace(found, answer=decide(hypotheses, goal, self.effort))
+    def _all_goals(self) -> Iterator[_Goal]:
+        yield from self._real_division()
+        for wanted in self._wanted:
+            if wanted.derived:
+                yield self._anywhere(wanted)
+            elif wanted.is_step:
+                for action in self.machine.actions.values():
+                    yield self._kept(wanted, wanted.over_steps(self.machine, action.name), action)
+            else:
+                predicate = wanted.over_states(self.machine)
+                yield self._at_first(wanted.name, predicate)
+                for action in self.machine.actions.values():
+                    yield self._kept(wanted, predicate, action)
+        for action in self.machine.actions.values():
+            for name in sorted(_writes(action)):
+                yield self._typed(self.machine.variables[name], action)
 
-    def _real_division(self) -> Iterator[Obligation]:
+    def _decide(self, goal: _Goal) -> Obligation:
+        asked = Obligation(goal.property, goal.action, Answer("proved", 0.0),
+                           by_frame=goal.formula is None)
+        if goal.formula is None:
+            return asked
+        if str(asked) in self._unproved:  # by more hypotheses than now
+            return self._unproved[str(asked)]
+        known = [] if goal.property == "Division" \
+            else self._known(goal.property, at_first=goal.action == "at first")
+        answer = decide([*known, *goal.assumed], goal.formula, self.effort)
+        return replace(asked, answer=answer)
+
+    def _real_division(self) -> Iterator[_Goal]:
         real = Translator(self.machine, real_division=True)
         for fact in FACTS:
             numbers: Values = {v: real.constant(v) for v in fact.variables}
             natural = [n >= 0 for n in numbers.values()]
-            yield self._decide(
-                "Division", fact.name, natural, real.formula(fact.statement, numbers))
+            yield _Goal("Division", fact.name, natural, real.formula(fact.statement, numbers))
 
-    def _parameters(self, predicate: Predicate) -> tuple[dict[Term, Formula], list[Formula]]:
+    def _parameters(self, bounds: Iterable[Bound]) -> tuple[dict[Term, Formula], list[Formula]]:
+        """Arbitrary values, and that they are of their sorts."""
         t = self._translator
-        values: dict[Term, Formula] = {p: t.constant(p) for p in predicate.parameters}
-        return values, [t.typed(p.sort, values[p]) for p in predicate.parameters]
+        values: dict[Term, Formula] = {b: t.constant(b) for b in bounds}
+        return values, [t.typed(b.sort, values[b]) for b in bounds]
 
-    def _at_first(self, name: str, predicate: Predicate) -> Obligation:
-        values, typed = self._parameters(predicate)
-        goal = self._translator.formula(predicate.term, values, self._translator.initially)
-        return self._decide(name, "at first", [*self._known(name, at_first=True), *typed], goal)
+    def _at_first(self, name: str, predicate: Predicate) -> _Goal:
+        t = self._translator
+        values, typed = self._parameters(predicate.parameters)
+        return _Goal(name, "at first", typed, t.formula(predicate.term, values, t.initially))
 
-    def _anywhere(self, wanted: Property) -> Obligation:
+    def _anywhere(self, wanted: Property) -> _Goal:
         predicate = wanted.over_states(self.machine)
-        values, typed = self._parameters(predicate)
-        goal = self._translator.formula(predicate.term, values)
-        return self._decide(wanted.name, "in any state", [*self._known(), *typed], goal)
+        values, typed = self._parameters(predicate.parameters)
+        formula = self._translator.formula(predicate.term, values)
+        return _Goal(wanted.name, "in any state", typed, formula)
 
     def _enabled(self, action: Action) -> tuple[dict[Term, Formula], list[Formula]]:
-        t = self._translator
-        values: dict[Term, Formula] = {p: t.constant(p) for p in action.parameters}
-        typed = [t.typed(p.sort, values[p]) for p in action.parameters]
-        return values, [*typed, t.formula(action.guard, values)]
+        if action.name not in self._guards:
+            values, typed = self._parameters(action.parameters)
+            guard = self._translator.formula(action.guard, values)
+            self._guards[action.name] = values, [*typed, guard]
+        return self._guards[action.name]
 
-    def _kept(self, wanted: Property, predicate: Predicate, action: Action) -> Obligation:
+    def _kept(self, wanted: Property, predicate: Predicate, action: Action) -> _Goal:
         if not wanted.is_step and not _reads(predicate.term) & _writes(action):
-            return Obligation(wanted.name, action.name, Answer("proved", 0.0), by_frame=True)
+            return _Goal(wanted.name, action.name, [], None)
         t = self._translator
         chosen, enabled = self._enabled(action)
         behind = t.behind(action, chosen)
-        values, typed = self._parameters(predicate)
+        values, typed = self._parameters(predicate.parameters)
         if wanted.is_step:
-            goal = t.formula(predicate.term, values, after=behind)
+            formula = t.formula(predicate.term, values, after=behind)
         else:
-            goal = t.formula(predicate.term, values, before=_constants_aside(t, behind))
-        return self._decide(
-            wanted.name, action.name, [*self._known(wanted.name), *enabled, *typed], goal)
+            formula = t.formula(predicate.term, values, before=_constants_aside(t, behind))
+        return _Goal(wanted.name, action.name, [*enabled, *typed], formula)
 
-    def _typed(self, variable: Variable, action: Action) -> Obligation:
+    def _typed(self, variable: Variable, action: Action) -> _Goal:
         t = self._translator
         chosen, enabled = self._enabled(action)
         index = [z3.Int(f"at!{k}") for k in range(len(variable.domain))]
         behind = t.behind(action, chosen)(variable, index)
-        goal = t.typed(variable.sort, behind)
-        name = f"{variable.name} in range"
-        return self._decide(
-            name, action.name, [*self._known(name), *enabled, *(i >= 0 for i in index)], goal)
+        return _Goal(f"{variable.name} in range", action.name,
+                     [*enabled, *(i >= 0 for i in index)], t.typed(variable.sort, behind))
 
 
 def _constants_aside(translator: Translator, behind: Reader) -> Reader:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import pytest
@@ -22,6 +22,7 @@ from kvoracle.model.scopes import (
 )
 from kvoracle.model.terms import BOOL, Sort, Term, enumeration
 from kvoracle.spec.explore import BACKENDS, Exploration, search
+from kvoracle.spec.explore.breadth_first import explore
 from kvoracle.spec.explore.compiled import CompiledBackend
 from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.explore.reference import NegativeValue, ReferenceBackend
@@ -329,10 +330,11 @@ def test_a_search_stops_at_the_first_violation(
     assert first.distinct < every.distinct
 
 
-def test_properties_are_named_that_break_together() -> None:
-    found = search(SCOPES["seed"], VARIANTS["no-key-bound"]).violation
-    assert found is not None
-    assert (found.property, found.also) == ("KeysEqBlocks", ("KeyedOnly",))
+def test_properties_are_named_that_break_together(
+    variant_search: Callable[[str], Exploration]
+) -> None:
+    found = variant_search("no-key-bound").violations["KeyedOnly"]
+    assert (found.property, found.also) == ("KeyedOnly", ("KeysEqBlocks",))
 
 
 def test_only_the_properties_asked_for_are_checked() -> None:
@@ -345,13 +347,11 @@ def test_a_violation_at_first_has_an_empty_run() -> None:
     part = Part("p", "")
     part.variable("x", (THING,), COUNT, "")
     where = Scope("at-once", "", (part,), {"Thing": 1, "Count": 2}, {})
-    from kvoracle.spec.explore.breadth_first import explore
-    from kvoracle.spec.properties import Property
 
     def never(s: View, r: Thing) -> Term:
         return s.x[r] == 1
 
-    bad = Property(name="Never", statement="", why="", source="", function=never)
+    bad = replace(EVERYTHING["CountsInOrder"], name="Never", function=never)
     machine = where.machine()
     found = explore(ReferenceBackend(machine, where), machine, where, properties=[bad])
     assert found.violation is not None and found.violation.run == () and found.distinct == 1

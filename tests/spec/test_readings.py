@@ -66,7 +66,7 @@ PROGRAM = Program(MACHINE)
 SORTS = (THING, PLACE, COUNT, COLOUR, BOOL)
 
 Bounds = tuple[Bound, ...]
-SEEDS = range(300)
+SEEDS = range(200)
 
 
 class Writer:

@@ -1,0 +1,63 @@
+"""Does every property speak of something, and does something break it?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from kvoracle.model.machine import Machine
+from kvoracle.model.rules import REFERENCE
+from kvoracle.model.scopes import ALL_PARTS, CORE, SCOPES, UnknownName
+from kvoracle.spec.explore import Exploration
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, named
+from kvoracle.spec.variants import VARIANTS
+
+WITNESSES = [(p.name, w.name) for p in PROPERTIES.values() for w in p.witnesses]
+
+
+@pytest.mark.parametrize(("name", "witness"), WITNESSES)
+def test_every_witness_is_reached_in_some_scope(
+    name: str, witness: str, reference_search: Callable[[str], Exploration]
+) -> None:
+    depths = {
+        scope: depth for scope in SCOPES
+        if (depth := reference_search(scope).witnesses.get(name, {}).get(witness)) is not None
+    }
+    assert depths, f"{name}: {witness!r} happens in no scope"
+    assert all(depth > 0 for depth in depths.values()), "it holds at first: it witnesses nothing"
+
+
+@pytest.mark.parametrize("prop", PROPERTIES.values(), ids=list(PROPERTIES))
+def test_every_property_has_a_witness_and_a_variant_that_breaks_it(prop: Property) -> None:
+    assert prop.witnesses
+    assert any(prop.name in v.breaks for v in VARIANTS.values())
+
+
+@pytest.mark.parametrize("prop", EVERYTHING.values(), ids=list(EVERYTHING))
+def test_every_property_says_what_why_and_whence(prop: Property) -> None:
+    assert re.fullmatch(r"[A-Z][A-Za-z]+", prop.name)
+    assert prop.statement and not prop.statement.endswith(".")
+    assert prop.why.endswith(".") and len(prop.why) > 80
+    assert prop.source
+    assert bool(prop.supports) == prop.lemma
+    assert not prop.supports or prop.supports in PROPERTIES
+
+
+def test_promises_come_before_lemmas_and_are_all_of_them() -> None:
+    assert list(EVERYTHING)[: len(PROPERTIES)] == list(PROPERTIES)
+    assert all(p.lemma for n, p in EVERYTHING.items() if n not in PROPERTIES)
+    assert not any(p.lemma for p in PROPERTIES.values())
+
+
+def test_a_property_applies_only_where_its_parts_are() -> None:
+    core, whole = Machine(CORE, REFERENCE), Machine(ALL_PARTS, REFERENCE)
+    assert {n for n, p in EVERYTHING.items() if not p.applies(core)} == {"TailNotHeld"}
+    assert all(p.applies(whole) for p in EVERYTHING.values())
+
+
+def test_an_unknown_property_names_the_near_ones() -> None:
+    assert named("NoHole") is PROPERTIES["NoHole"]
+    with pytest.raises(UnknownName, match="no property 'NoHoles'; did you mean NoHole"):
+        named("NoHoles")

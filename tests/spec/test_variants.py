@@ -1,0 +1,87 @@
+"""Does every broken design break what it is said to break, by a run that can be followed?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kvoracle.model.rules import REFERENCE
+from kvoracle.model.run import Program, Run
+from kvoracle.model.scopes import SCOPES, UnknownName
+from kvoracle.spec.explore import Exploration, MachineStep
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES
+from kvoracle.spec.variants import VARIANTS, Variant, variant
+
+SHORTEST = {  # steps of a shortest run to each property that breaks
+    "no-key-bound": {"KeysEqBlocks": 4, "KeyedOnly": 4},
+    "no-block-bound": {"KeysEqBlocks": 4, "NoVolatileStore": 4},
+    "rewind-at-clear": {"KeyedOnly": 3, "KeysEqBlocks": 4, "MonotoneProgress": 4},
+    "no-token-bound": {"NoVolatileStore": 5},
+    "cursor-keeps-tail": {"NoHole": 5},
+    "cursor-ignores-keys": {"NoHole": 4},
+    "cursor-falls-back": {"MonotoneProgress": 8},
+    "advance-on-refusal": {"NoHole": 5},
+    "no-exclusion": {"NoVolatileStore": 9},
+    "counts-last-token": {"NoVolatileStore": 8},
+    "prefill-tail-excluded": {"EventuallyStored": 4},
+    "exclusion-never-lifted": {"EventuallyStored": 7},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_breaks_what_it_says_by_a_shortest_run(
+    name: str, variant_search: Callable[[str], Exploration]
+) -> None:
+    found = variant_search(name)
+    assert found.complete
+    assert set(found.violations) == set(VARIANTS[name].breaks)
+    assert {p: len(v.run) for p, v in found.violations.items()} == SHORTEST[name]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_counterexample_can_be_followed_step_by_step(
+    name: str, variant_search: Callable[[str], Exploration]
+) -> None:
+    chosen = VARIANTS[name]
+    for prop, violation in variant_search(name).violations.items():
+        broken = list(_follow(chosen, prop, violation.run))
+        assert broken == [False] * (len(violation.run) - 1) + [True], prop
+
+
+def _follow(chosen: Variant, prop: str, steps: tuple[MachineStep, ...]) -> list[bool]:
+    """Whether the property is broken behind each step, in the run reading."""
+    scope, known = SCOPES[chosen.scope], EVERYTHING[prop]
+    machine = chosen.machine(scope)
+    program = Program(machine)
+    if known.is_step:
+        checks = {a: program.predicate(known.over_steps(machine, a), (), in_step=True)
+                  for a in machine.actions}
+    else:
+        check = program.predicate(known.over_states(machine), ())
+        checks = dict.fromkeys(machine.actions, check)
+    run = Run(program, scope.constants, {"Request": scope.sizes["Request"]})
+    broken = []
+    for step in steps:
+        run.step(step.action, **step.values)
+        broken.append(run.broken(checks[step.action]) is not None)
+    return broken
+
+
+def test_a_variant_differs_from_the_reference_in_a_rule() -> None:
+    designs = [v.design for v in VARIANTS.values()]
+    assert REFERENCE not in designs
+    assert len(set(designs)) == len(designs)
+
+
+@pytest.mark.parametrize("chosen", VARIANTS.values(), ids=list(VARIANTS))
+def test_a_variant_says_what_it_lacks_and_whence(chosen: Variant) -> None:
+    assert chosen.statement and chosen.lacks and "vLLM" in chosen.source
+    assert chosen.scope in SCOPES
+    assert chosen.breaks and set(chosen.breaks) <= set(PROPERTIES)
+
+
+def test_an_unknown_variant_names_the_near_ones() -> None:
+    assert variant("no-key-bound") is VARIANTS["no-key-bound"]
+    with pytest.raises(UnknownName, match="no variant 'no-keys-bound'; did you mean no-key-bound"):
+        variant("no-keys-bound")
