@@ -141,6 +141,9 @@ class Observation(msgspec.Struct, frozen=True, tag_field="saw", forbid_unknown_f
 class Hello(Observation, frozen=True, tag="hello"):
     """The engine names itself, and the kinds of observation it cannot make (``unseen``).
 
+    Only ``keys``, ``blocks``, ``cursor``, ``retired``, ``stored``, ``bad_bytes`` and ``checked``
+    may be unseen; what cannot be judged without them is said to be not judged.
+
     ``eager``: its contract says that a storable chunk is offered in the very step in which
     it becomes storable, for every request that has tokens scheduled (vLLM: the docstring of
     ``storable_chunks``, since 0.26).  The oracle holds it to that.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from .diagnose import Diagnosis, with_diagnosis
-from .engines.protocol import Engine
+from .engines.protocol import BadStimulus, Engine
 from .events import AnyObservation, AnyStimulus, Config, Hello
 from .judge import Finding, Judge
 
@@ -42,6 +42,15 @@ def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus]) -> Outc
 
     Raises `BadStimulus` for a run that makes no sense for the engine.
     """
+    every = list(stimuli)
+    try:
+        return _play(engine, config, every, AHEAD)
+    except BadStimulus:
+        # Sent ahead, it may come after what the run is about: one at a time, then.
+        return _play(engine, config, every, 1)
+
+
+def _play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus], ahead: int) -> Outcome:
     judge = Judge(config)
     outcome = Outcome(config, judge=judge)
     hello = engine.start(config)
@@ -50,7 +59,7 @@ def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus]) -> Outc
     finding = judge.judge(hello, -1)
     waiting = iter(stimuli)
     while finding is None:
-        batch = list(islice(waiting, AHEAD))
+        batch = list(islice(waiting, ahead))
         if not batch:
             break
         for stimulus, seen in zip(batch, engine.send_all(batch)):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from kvoracle.oracle import events as e
 from kvoracle.oracle.events import (
     AnyObservation,
     Arrived,
@@ -510,3 +511,52 @@ def test_memory_is_that_of_the_requests_that_live() -> None:
     assert watching.run.sizes["Request"] == 1
     assert not watching.run.values["cursor"]
     assert not watching.run.values["mark"]
+
+
+# --- what an engine cannot show ----------------------------------------------------------
+
+
+def _blind(*unseen: str) -> Judge:
+    judge = Judge(e.Config(groups=(e.Group(4),)))
+    assert judge.judge([e.Hello("blind", unseen=unseen)], -1) is None
+    return judge
+
+
+def test_what_is_unseen_is_not_judged_and_raises_no_alarm() -> None:
+    judge = _blind("keys", "blocks")
+    seen = [
+        e.Arrived("a", 8), e.Started("a"), e.Computed("a", 8),
+        e.Planned("a", (e.Chunks(0, (0, 1)),), 0), e.TokensKnown("a", 9),
+    ]
+    assert judge.judge(seen, 0) is None
+    assert judge.not_judged == {"KeysEqBlocks", "KeyedOnly", "EventuallyStored"}
+    assert judge.evaluated["KeyedOnly"] == 0 < judge.evaluated["NoVolatileStore"]
+
+
+def test_what_is_seen_is_judged_although_something_else_is_not() -> None:
+    judge = _blind("keys", "blocks")
+    seen = [
+        e.Arrived("a", 8), e.Started("a"), e.Computed("a", 4),
+        e.Planned("a", (e.Chunks(0, (0, 1)),), 0),
+    ]
+    finding = judge.judge(seen, 0)
+    assert finding is not None and finding.property == "NoVolatileStore"
+
+
+def test_an_engine_that_hides_what_it_computes_cannot_be_followed() -> None:
+    finding = Judge(e.Config(groups=(e.Group(4),))).judge(
+        [e.Hello("blind", unseen=("computed",))], -1)
+    assert finding is not None and "cannot show computed" in finding.because
+
+
+def test_a_planner_finer_than_the_rule_is_no_alarm() -> None:
+    """In a draft group a chunk is final once a token beyond it is accepted; the rule waits for a
+    whole chunk more.  Storing it at once breaks nothing."""
+    judge = Judge(e.Config(groups=(e.Group(4, draft=True),), draft_tokens=1))
+    seen = [
+        e.Arrived("a", 3), e.Started("a"), e.BlocksKnown("a", 0, 2), e.Computed("a", 3),
+        e.TokensKnown("a", 4), e.KeysKnown("a", 0, 1), e.Computed("a", 4), e.TokensKnown("a", 5),
+        e.Computed("a", 5), e.Planned("a", (e.Chunks(0, (0,)),), 0),
+    ]
+    assert judge.judge(seen, 0) is None
+    assert judge.earlier == 1
