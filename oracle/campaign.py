@@ -6,22 +6,39 @@ not repeat.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import shlex
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from .engines.process import EngineNotFound, EngineProcess
 from .engines.protocol import BadStimulus, Engine
+from .events import AnyObservation, AnyStimulus, Config
 from .explain import Explanation, explain
-from .scenario import Scenario, perform, recorded
+from .judge import Finding
+from .scenario import UNMET, Scenario, perform, recorded
 from .session import Outcome, play
-from .shrink import failure_key, shrink
-from .workload import Generated, Profile, generate
+from .shrink import BUDGET, NotRepeatable, Shrunk, failure_key, shrink
+from .workload import Generated, Profile
+from .workload import runs as runs_of
 
 Progress = Callable[[str, int, int, int], None]
 """Called with what is going on, runs done, runs in all (0: unknown), findings."""
+
+MOST_LOST = 3
+"""Runs in which the engine hung or did not even start, after which it is given up: each of
+them may take minutes."""
+
+HUNG_ATTEMPTS = 20
+"""Attempts at shrinking a run that hangs."""
+
+PATIENCE = 5.0
+"""Seconds for an answer in these attempts: a thousand times what an answer takes."""
 
 
 @dataclass
@@ -35,9 +52,22 @@ class Reported:
     times: int = 1
 
 
+@dataclass(frozen=True)
+class Unstable:
+    """A failure that was not met again when the run was played again."""
+
+    found_in: str
+    what: str
+    replay: str
+
+
 @dataclass
 class Campaign:
-    """What a campaign against one engine came to."""
+    """What a campaign against one engine came to.
+
+    ``not_judged`` counts the runs that the engine refused, by its reason.  ``stopped`` says why
+    the campaign ended before its time, ``unwritten`` which findings could not be written.
+    """
 
     engine: str
     version: str = ""
@@ -49,8 +79,10 @@ class Campaign:
     evaluated: dict[str, int] = field(default_factory=dict)
     findings: dict[object, Reported] = field(default_factory=dict)
     not_judged: dict[str, int] = field(default_factory=dict)
-    unstable: list[str] = field(default_factory=list)
+    unstable: list[Unstable] = field(default_factory=list)
     unseen: tuple[str, ...] = ()
+    stopped: str = ""
+    unwritten: list[str] = field(default_factory=list)
 
     @property
     def reported(self) -> list[Reported]:
@@ -61,106 +93,217 @@ class Campaign:
         """Add a run's figures."""
         judge = outcome.judge
         assert judge is not None
-        self.version = outcome.engine
+        self.version = self.version or outcome.engine
         self.runs += 1
         self.steps += steps
         self.judged += judge.judged
         self.stored += judge.stored
         self.read += judge.read
-        self.unseen = tuple(sorted(judge.unseen))
+        self.unseen = tuple(sorted({*self.unseen, *judge.unseen}))
         for name, n in judge.evaluated.items():
             self.evaluated[name] = self.evaluated.get(name, 0) + n
 
 
+class Stopped(Exception):
+    """Somebody wants the campaign to end now."""
+
+
+class _GivenUp(Exception):
+    """The engine is of no more use; the campaign says why."""
+
+
+class _Stoppable:
+    """The engine, until somebody wants the campaign to end."""
+
+    def __init__(self, engine: Engine, stop: threading.Event) -> None:
+        self._engine, self._stop = engine, stop
+
+    def start(self, config: Config) -> Sequence[AnyObservation]:
+        if self._stop.is_set():
+            raise Stopped
+        return self._engine.start(config)
+
+    def send(self, stimulus: AnyStimulus) -> Sequence[AnyObservation]:
+        return self._engine.send(stimulus)
+
+    def send_all(self, stimuli: Iterable[AnyStimulus]) -> Sequence[Sequence[AnyObservation]]:
+        if self._stop.is_set():
+            raise Stopped
+        return self._engine.send_all(stimuli)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
 class Runner:
-    """Runs scenarios and generated runs against one engine and gathers what comes of it."""
+    """Runs scenarios and generated runs against one engine and gathers what comes of it.
+
+    Setting ``stop`` ends it from another thread: what it does then raises `Stopped`.
+    """
 
     def __init__(self, name: str, engine: Engine, out: Path | None = None,
-                 progress: Progress | None = None) -> None:
-        self.name, self.engine, self.out = name, engine, out
+                 progress: Progress | None = None, stop: threading.Event | None = None) -> None:
+        self.name, self.out = name, out
+        self.engine = _Stoppable(engine, stop or threading.Event())
         self.campaign = Campaign(name)
+        self._process = engine if isinstance(engine, EngineProcess) else None
         self._progress = progress or (lambda *_: None)
+        self._lost = 0
 
     def scenarios(self, scenarios: Iterable[Scenario]) -> None:
         """Play named scenarios."""
         every = list(scenarios)
-        for i, scenario in enumerate(every):
-            self._progress(f"scenario {scenario.name}", i, len(every), self._found())
-            self._try(f"scenario {scenario.name}", partial(perform, self.engine, scenario), 0)
+        with contextlib.suppress(_GivenUp):
+            for i, scenario in enumerate(every):
+                label = f"scenario {scenario.name}"
+                self._progress(label, i, len(every), self._found())
+                self._try(label, partial(perform, self.engine, scenario), 0, scenario.name)
 
     def generated(self, profiles: Iterable[Profile], seed: int, runs: int | None,
                   steps: int | None = None, seconds: float | None = None) -> None:
-        """Runs of the profiles in turn, from consecutive seeds, until ``runs``, ``steps`` or
-        ``seconds`` are used up."""
+        """Runs of the profiles in turn until ``runs``, ``steps`` or ``seconds`` are used up,
+        those that the engine refuses included."""
         ends = None if seconds is None else time.monotonic() + seconds
-        begun = self.campaign.steps
-        for i, run in enumerate(self._seeds(list(profiles), seed)):
-            if runs is not None and i >= runs:
-                break
-            if steps is not None and self.campaign.steps - begun >= steps:
-                break
-            if ends is not None and time.monotonic() >= ends:
-                break
-            label = f"profile {run.profile} seed {run.seed}"
-            self._progress(label, i, runs or 0, self._found())
-            self._try(label, partial(play, self.engine, run.config, run.stimuli), run.steps)
+        asked = 0
+        with contextlib.suppress(_GivenUp):
+            for i, (label, run) in enumerate(self._labelled(list(profiles), seed)):
+                if self.campaign.stopped or (runs is not None and i >= runs) \
+                        or (steps is not None and asked >= steps) \
+                        or (ends is not None and time.monotonic() >= ends):
+                    break
+                self._progress(label, i, runs or 0, self._found())
+                self._try(label, partial(play, self.engine, run.config, run.stimuli), run.steps)
+                asked += run.steps
 
     @staticmethod
-    def _seeds(profiles: list[Profile], seed: int) -> Iterator[Generated]:
-        i = 0
-        while True:
-            yield generate(profiles[i % len(profiles)], seed + i // len(profiles))
-            i += 1
+    def _labelled(profiles: list[Profile], seed: int) -> Iterator[tuple[str, Generated]]:
+        for i, run in enumerate(runs_of(profiles, seed)):
+            yield f"profile {run.profile}, seed {seed}, run {i // len(profiles)}", run
 
     def _found(self) -> int:
         return len(self.campaign.findings)
 
-    def _try(self, label: str, run: Callable[[], Outcome], steps: int) -> None:
-        try:
-            outcome = run()
-        except BadStimulus as bad:
-            reason = str(bad)
-            self.campaign.not_judged[reason] = self.campaign.not_judged.get(reason, 0) + 1
+    def _try(self, label: str, run: Callable[[], Outcome], steps: int,
+             scenario: str | None = None) -> None:
+        """Play a run; what it finds is played again, and shrunk if it is new.  ``scenario`` is
+        the name by which the run can be replayed as it is."""
+        outcome = self._play(run)
+        if outcome is None:
             return
         self.campaign.count(outcome, steps)
         if outcome.finding is None:
             return
-        key = _key(outcome)
+        key = failure_key(outcome.finding)
         if key in self.campaign.findings:
             self.campaign.findings[key].times += 1
-            return
-        again = run()
-        if _key(again) != key or again.stimuli != outcome.stimuli:
-            self.campaign.unstable.append(label)
+        else:
+            self._new(label, key, outcome, run, scenario)
+        self._may_be_lost(outcome)
+
+    def _play(self, run: Callable[[], Outcome]) -> Outcome | None:
+        """None where the engine refuses the run."""
+        try:
+            return run()
+        except BadStimulus as bad:
+            reason = str(bad)
+            self.campaign.not_judged[reason] = self.campaign.not_judged.get(reason, 0) + 1
+        except EngineNotFound as missing:
+            self.campaign.stopped = str(missing)
+            raise _GivenUp from None
+        return None
+
+    def _new(self, label: str, key: object, outcome: Outcome, run: Callable[[], Outcome],
+             scenario: str | None) -> None:
+        assert outcome.finding is not None
+        again: Outcome | None
+        try:
+            again = run()
+        except BadStimulus:
+            again = None
+        if again is None or again.finding is None or failure_key(again.finding) != key \
+                or again.stimuli != outcome.stimuli:
+            self._does_not_repeat(label, outcome)
             return
         self._progress(f"shrinking what {label} found", 0, 0, self._found())
-        self.campaign.findings[key] = self._report(label, outcome)
-
-    def _report(self, label: str, outcome: Outcome) -> Reported:
-        shrunk = shrink(self.engine, outcome)
-        name = _file_name(self.name, shrunk.outcome)
-        scenario = recorded(shrunk.outcome, self.name, name)
-        file = None
-        if self.out is not None:
-            self.out.mkdir(parents=True, exist_ok=True)
-            file = self.out / f"{name}.jsonl"
-            file.write_text(scenario.text(), encoding="utf-8")
-        replay = f"kvoracle replay {file or name + '.jsonl'} --engine {self.name}"
+        if outcome.finding.rule == UNMET:
+            self.campaign.findings[key] = self._report(
+                label, outcome, f"{label} up to where it is not met", scenario)
+            return
+        try:
+            shrunk = self._shrunk(outcome)
+        except NotRepeatable:
+            self._does_not_repeat(label, outcome)
+            return
         given, left = len(outcome.log), len(shrunk.outcome.log)
         minimal = f"shrunk from {given} events to {left}, found in {label}" if given > left \
             else f"found in {label}"
         if shrunk.exhausted:
             minimal += "; shrinking stopped at its budget, a shorter run may exist"
-        return Reported(explain(shrunk.outcome, replay, minimal), shrunk.outcome, label, file)
+        self.campaign.findings[key] = self._report(label, shrunk.outcome, minimal)
+
+    def _shrunk(self, outcome: Outcome) -> Shrunk:
+        if not _hung(outcome) or self._process is None:
+            return shrink(self.engine, outcome)
+        if not outcome.log:  # it hung at its start
+            return Shrunk(outcome, 0, False)
+        patience = self._process.answer_timeout
+        self._process.answer_timeout = min(patience, PATIENCE)
+        try:
+            shrunk = shrink(self.engine, outcome, attempts=min(HUNG_ATTEMPTS, BUDGET))
+        finally:
+            self._process.answer_timeout = patience
+        sure = play(self.engine, shrunk.outcome.config, shrunk.outcome.stimuli)
+        return replace(shrunk, outcome=sure if _hung(sure) else outcome)
+
+    def _may_be_lost(self, outcome: Outcome) -> None:
+        if not _hung(outcome) and outcome.engine:
+            return
+        self._lost += 1
+        if self._lost >= MOST_LOST:
+            what = "hung" if _hung(outcome) else "did not start"
+            self.campaign.stopped = f"given up after {self._lost} runs in which the engine {what}"
+            raise _GivenUp
+
+    def _does_not_repeat(self, label: str, outcome: Outcome) -> None:
+        assert outcome.finding is not None
+        what = (outcome.finding.property or outcome.finding.kind) + \
+            f" because {outcome.finding.because}"
+        file = self._write(outcome, "unstable")
+        self.campaign.unstable.append(Unstable(label, what, self._replay(file)))
+
+    def _report(self, label: str, outcome: Outcome, minimal: str,
+                scenario: str | None = None) -> Reported:
+        assert outcome.finding is not None
+        file = None if scenario else self._write(
+            outcome, outcome.finding.property or outcome.finding.kind)
+        explanation = explain(outcome, self._replay(scenario or file), minimal, self.name)
+        return Reported(explanation, outcome, label, file)
+
+    def _replay(self, what: Path | str | None) -> str:
+        return shlex.join(["kvoracle", "replay", str(what), "--engine", self.name]) if what else ""
+
+    def _write(self, outcome: Outcome, what: str) -> Path | None:
+        """The run as a file; None where nothing is to be written, or it cannot be."""
+        if self.out is None:
+            return None
+        name = _file_name(self.name, what, outcome)
+        file = self.out / f"{name}.jsonl"
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            file.write_text(recorded(outcome, self.name, name).text(), encoding="utf-8")
+        except OSError as error:
+            self.campaign.unwritten.append(f"{file}: {error.strerror}")
+            return None
+        return file
 
 
-def _key(outcome: Outcome) -> object:
-    return None if outcome.finding is None else failure_key(outcome.finding)
+def _hung(outcome: Outcome) -> bool:
+    finding: Finding | None = outcome.finding
+    return finding is not None and finding.died is not None and finding.died.error == "hung"
 
 
-def _file_name(engine: str, outcome: Outcome) -> str:
-    assert outcome.finding is not None
+def _file_name(engine: str, what: str, outcome: Outcome) -> str:
     content = repr((outcome.config, outcome.stimuli)).encode()
     plain = "".join(c if c.isalnum() or c in ".-" else "-" for c in engine)
-    what = outcome.finding.property or outcome.finding.kind
-    return f"{plain}-{what}-{hashlib.sha256(content).hexdigest()[:8]}"
+    short = plain[-32:].lstrip("-.")  # a scenario's name has 64 characters at most
+    return f"{short}-{what}-{hashlib.sha256(content).hexdigest()[:8]}"

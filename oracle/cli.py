@@ -7,28 +7,52 @@ judged.  Commands are imported when called, so that ``--help`` stays quick.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.metadata
+import math
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from . import exits
+from . import console, exits
 
 CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
+COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the command line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise exits.UserError(f"{message} (see {self.prog} --help)")
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, not {text}")
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
     return value
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
+
+
 def _seconds(text: str) -> float:
-    value = float(text.removesuffix("s"))
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text}")
+    try:
+        value = float(text.removesuffix("s"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text!r}")
     return value
 
 
@@ -42,7 +66,7 @@ def version() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The whole grammar of the command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="kvoracle", description="Checks KV-cache offloading of LLM serving engines.",
         epilog="exit codes: 0 it holds, 1 a violation was found, 2 bad input, 3 not judged")
     top.add_argument("--version", action="version",
@@ -77,7 +101,8 @@ def parser() -> argparse.ArgumentParser:
     fuzz.add_argument("--engine", required=True, metavar="E")
     fuzz.add_argument("--steps", type=_positive, metavar="N", help="scheduler steps in all")
     fuzz.add_argument("--budget", type=_seconds, metavar="SECONDS")
-    fuzz.add_argument("--profile", metavar="P", help="kind of workload: storing, groups, reuse")
+    fuzz.add_argument("--profile", metavar="P",
+                      help="kind of workload: storing (default), groups, resets, reuse")
     _common(fuzz, seeded=True)
 
     replay = commands.add_parser("replay", help="play a scenario on an engine")
@@ -98,38 +123,69 @@ def parser() -> argparse.ArgumentParser:
 def _common(command: argparse.ArgumentParser, seeded: bool = False) -> None:
     command.add_argument("--json", metavar="F", help="write the result as JSON (- for stdout)")
     if seeded:
-        command.add_argument("--seed", type=int, default=0, metavar="N")
+        command.add_argument("--seed", type=_whole, default=0, metavar="N")
         command.add_argument("--out", default=DEFAULT_OUT, metavar="DIR",
                              help=f"where findings are written (default {DEFAULT_OUT})")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    arguments = parser().parse_args(argv)
+    try:
+        return _run(sys.argv[1:] if argv is None else list(argv))
+    except KeyboardInterrupt:
+        return _end("interrupted", exits.INTERRUPTED)
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        arguments = _parse(argv)
+    except exits.UserError as error:
+        return _end(str(error), error.code)
+    except SystemExit as ended:  # --help and --version
+        return _flushed(int(ended.code or 0))
     from kvoracle.model.scopes import ImpossibleConfig, UnknownName
 
-    from .console import people_to_stderr
     from .scenario import MalformedScenario
 
-    if getattr(arguments, "json", None) == "-":
-        people_to_stderr()
+    json = getattr(arguments, "json", None)
+    console.begin(machine_readable=json == "-")
     try:
+        if json is not None:
+            console.need_writable(json)
+        if getattr(arguments, "out", DEFAULT_OUT) != DEFAULT_OUT:
+            console.need_writable(arguments.out, folder=True)
         module = importlib.import_module(f"kvoracle.oracle.commands.{arguments.command}")
         code: int = module.run(arguments)
-        return code
     except exits.UserError as error:
         return _end(str(error), error.code)
     except (UnknownName, ImpossibleConfig, MalformedScenario) as error:
         return _end(str(error), exits.USAGE)
-    except KeyboardInterrupt:
-        return _end("interrupted", 130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; nothing to say to it
-        return exits.HOLDS
+    return _flushed(code)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    grammar = parser()
+    command = argv[0] if argv else ""
+    if command and not command.startswith("-") and command not in COMMANDS:
+        from kvoracle.model.scopes import nearest
+
+        raise exits.UserError(str(nearest("command", command, COMMANDS)))
+    return grammar.parse_args(argv)
+
+
+def _flushed(code: int) -> int:
+    """What was written has arrived, or nobody wants it."""
+    try:
+        console.end()
+    except exits.UserError as error:
+        return _end(str(error), error.code)
+    return code
 
 
 def _end(message: str, code: int) -> int:
-    print(f"kvoracle: {message}", file=sys.stderr)
+    console.note(f"kvoracle: {' '.join(message.splitlines())}")
+    with contextlib.suppress(exits.UserError):
+        console.end()
     return code
 
 

@@ -2,14 +2,19 @@
 
 Results are the same for the same seed, byte for byte; progress is shown on a terminal
 only, and in a log as a line now and then.
+
+A reader that goes away (``kvoracle prove | head -1``) changes nothing but what is read: the
+command runs to its end and its exit code says what it came to.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from .exits import UserError
@@ -22,27 +27,60 @@ _people: TextIO | None = None
 """None: standard output, as it is when something is written."""
 
 
-def people_to_stderr() -> None:
-    """Keep standard output for one machine-readable document."""
+def begin(machine_readable: bool = False) -> None:
+    """Before a command: what cannot be encoded is shown escaped.  ``machine_readable`` keeps
+    standard output for one document; people read standard error then."""
     global _people
-    _people = sys.stderr
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    _people = sys.stderr if machine_readable else None
+
+
+def end() -> None:
+    """After a command: whatever is buffered is written, or found to be not writable."""
+    for name, stream in (("output", sys.stdout), ("error", sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            _let_go(stream)
+        except OSError as error:
+            _let_go(stream)
+            raise UserError(f"cannot write standard {name}: {error.strerror}") from None
+
+
+def _let_go(stream: TextIO) -> None:
+    """Nobody reads this any more: from now on it goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _say(text: str, stream: TextIO | None) -> None:
+    if stream is None:  # closed by who started us
+        return
+    try:
+        print(text, file=stream)
+    except BrokenPipeError:
+        _let_go(stream)
 
 
 def out(text: str = "") -> None:
     """A line of result, for people."""
-    print(text, file=_people)
+    _say(text, _people or sys.stdout)
 
 
 def note(text: str) -> None:
     """A line beside the result: times, rates, what is being done."""
-    print(text, file=sys.stderr)
+    _say(text, sys.stderr)
 
 
 class Status:
     """One line of progress that overwrites itself on a terminal."""
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+        self._live = sys.stderr is not None and sys.stderr.isatty()
         self._shown = 0
         self._last = time.monotonic()
 
@@ -78,11 +116,38 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+# --- files ---------------------------------------------------------------------------
+
+
+def need_writable(path: str, folder: bool = False) -> None:
+    """Before the work and not after it: raises `UserError` where a file, or files in a folder
+    that may have to be made, cannot be written."""
+    if path == "-" and not folder:
+        return
+    if not path:
+        raise UserError("cannot write a file without a name")
+    wanted = Path(path)
+    there = wanted if folder else wanted.parent
+    while folder and not there.exists() and there != there.parent:
+        there = there.parent
+    problem = ""
+    if wanted.exists() and wanted.is_dir() != folder:
+        problem = "Not a directory" if folder else "Is a directory"
+    elif not there.exists():
+        problem = "No such file or directory"
+    elif not there.is_dir():
+        problem = "Not a directory"
+    elif not os.access(wanted if wanted.exists() else there, os.W_OK):
+        problem = "Permission denied"
+    if problem:
+        raise UserError(f"cannot write {path}: {problem}")
+
+
 def write_json(path: str, data: dict[str, Any]) -> None:
     """Write a machine-readable document to a file, or to standard output for ``-``."""
     text = json.dumps(data, indent=1, sort_keys=False)
     if path == "-":
-        print(text)
+        _say(text, sys.stdout)
         return
     try:
         with open(path, "w", encoding="utf-8") as file:

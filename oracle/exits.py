@@ -6,6 +6,8 @@ HOLDS = 0
 VIOLATION = 1
 USAGE = 2
 UNJUDGED = 3
+INTERRUPTED = 130
+"""What shells make of Ctrl-C."""
 
 
 class UserError(Exception):

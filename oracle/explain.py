@@ -18,10 +18,14 @@ from . import events as e
 from . import words
 from .diagnose import Diagnosis
 from .observed import OBSERVED
+from .scenario import UNMET
 from .session import Outcome
 
 ROWS_SEEN = 12
 """Observations shown for one stimulus; the last ones, since what failed is there."""
+
+LINES_SEEN = 8
+"""Lines of an engine's standard error that are shown; the last ones for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,16 @@ class Explanation:
     error: str = ""
     at: str = ""
     stderr: str = ""
+    rule: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain data."""
         return asdict(self)
 
 
-def explain(outcome: Outcome, replay: str, minimal: str) -> Explanation:
-    """The explanation of a run's finding."""
+def explain(outcome: Outcome, replay: str, minimal: str, name: str) -> Explanation:
+    """The explanation of a run's finding.  ``name`` is what the engine was asked for by, should
+    it not have got so far as to name itself."""
     finding, judge = outcome.finding, outcome.judge
     assert finding is not None and judge is not None
     statement, why = _property(finding.property)
@@ -70,9 +76,10 @@ def explain(outcome: Outcome, replay: str, minimal: str) -> Explanation:
     )
     died = finding.died or e.Died("")
     return Explanation(
-        outcome.engine, finding.kind, finding.property, statement, why, finding.because,
+        outcome.engine or name, finding.kind, finding.property, statement, why, finding.because,
         finding.acceptance, tuple(outcome.diagnoses), _config(outcome.config), rows, minimal,
         replay, tuple(sorted(judge.unseen)), died.error, died.at, died.stderr,
+        finding.rule,
     )
 
 
@@ -93,6 +100,8 @@ def _config(config: e.Config) -> dict[str, Any]:
 
 def headline(x: Explanation) -> str:
     """What is wrong, in one sentence."""
+    if x.rule == UNMET:
+        return f"{x.engine} does not do what the scenario expects: {x.because}"
     if x.kind == "departure":
         return f"{x.engine} does what the machine knows no action for: {x.because}"
     broken = f"{x.engine} breaks {x.property}"
@@ -114,29 +123,43 @@ def _like(behaves_like: Sequence[Diagnosis]) -> str:
 def text(x: Explanation, width: int = 100) -> str:
     """The explanation for people, in ``width`` columns."""
 
-    def wrap(paragraph: str, indent: str = "") -> list[str]:
-        return textwrap.wrap(paragraph, width, initial_indent=indent, subsequent_indent=indent)
+    def wrap(paragraph: str, indent: str = "", hanging: str = "") -> list[str]:
+        # Names are kept whole, so that they can be searched for.
+        return textwrap.wrap(paragraph, width, initial_indent=indent,
+                             subsequent_indent=indent + hanging, break_on_hyphens=False,
+                             break_long_words=False)
 
-    lines = wrap(headline(x) + ".")
+    lines = wrap(headline(x).rstrip(".") + ".")
     if x.kind == "crash":
         lines += wrap(_like(x.behaves_like))
         if x.at:
             lines += wrap(f"It died at {x.at}")
+        lines += _evidence(x, width)
     if x.statement:
         lines += ["", *wrap(f"{x.property}: {x.statement}."), *wrap(x.why)]
     lines += ["", *wrap(f"The run ({x.minimal}):")]
     lines += wrap(f"config {', '.join(f'{k} {v}' for k, v in _short(x.config).items())}", "  ")
     for row in x.rows:
-        lines += wrap(f"{row.number:>3}  {row.done}", "  ")
+        lines += wrap(f"{row.number:>3}  {row.done}", "  ", "     ")
         seen = row.seen[-ROWS_SEEN:]
         dropped = len(row.seen) - len(seen)
         shown = ([f"({dropped} more)"] if dropped else []) + list(seen)
         if shown:
-            lines += textwrap.wrap("; ".join(shown), width, initial_indent="         ",
-                                   subsequent_indent="         ")
+            lines += wrap("; ".join(shown), "         ")
     if x.unseen:
         lines += ["", *wrap(f"Not seen, and so not judged: {', '.join(x.unseen)}.")]
-    return "\n".join([*lines, "", f"replay: {x.replay}"])
+    if x.replay:
+        lines += ["", f"replay: {x.replay}"]
+    return "\n".join(lines)
+
+
+def _evidence(x: Explanation, width: int) -> list[str]:
+    """What a process that is simply gone left behind.  One that says where it died has said
+    it all, and its log names times and process numbers, no two runs the same."""
+    last = x.stderr.rstrip().splitlines()[-LINES_SEEN:]
+    if x.at or not last:
+        return []
+    return ["Its standard error ends:", *(f"  | {line}"[:width].rstrip() for line in last)]
 
 
 def _short(config: dict[str, Any]) -> dict[str, Any]:

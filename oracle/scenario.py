@@ -14,7 +14,6 @@ A failing run is written in the same form, with what was found in its first line
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -29,6 +28,9 @@ from .judge import Finding
 from .session import Outcome, play
 
 FORMAT = 1
+
+LARGEST = 1_000_000
+"""Steps of one stimulus, and positions of a pool: a run is small, or it tells nobody anything."""
 
 
 class MalformedScenario(ValueError):
@@ -45,6 +47,10 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     r: e.Name
     jobs: e.Count | None = None
     cursor: tuple[e.Count, ...] | None = None
+
+
+UNMET = "expectation"
+"""The rule of a finding that is an expectation of the scenario's, not the machine's."""
 
 
 class Found(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,7 +106,8 @@ _STIMULI = frozenset(str(t.__struct_config__.tag) for t in get_args(e.AnyStimulu
 
 def parse(text: str, source: str) -> Scenario:
     """Read a scenario; raises `MalformedScenario` with file, line and what was expected."""
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # Not splitlines(), which splits at characters that JSON has inside of strings.
+    lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise MalformedScenario(source, 1, "the file is empty; expected a first line like "
                                 '{"kvoracle": 1, "name": "...", "config": {"groups": [...]}}')
@@ -113,23 +120,75 @@ def parse(text: str, source: str) -> Scenario:
         raise MalformedScenario(source, at, f"format {raw['kvoracle']!r} is not known; this "
                                 f"version reads format {FORMAT}")
     header = _convert(source, at, raw, Header)
+    arrived: set[str] = set()
+    problem = _too_large(header.config)
     stimuli: list[e.AnyStimulus] = []
     expectations: list[tuple[int, Expect]] = []
     for at, line in lines[1:]:
+        if problem:
+            break
         raw = _json(source, at, line)
         if "do" in raw:
             stimuli.append(_stimulus(source, at, raw))
+            problem = _impossible(stimuli[-1], header.config, arrived)
         elif "expect" in raw:
-            expectations.append((len(stimuli), _convert(source, at, raw["expect"], Expect)))
+            expect = _convert(source, at, raw["expect"], Expect)
+            expectations.append((len(stimuli), expect))
+            problem = _pointless(expect, header.config, arrived)
         else:
             raise MalformedScenario(source, at, 'expected a stimulus ("do") or an expectation '
                                     '("expect"), found neither')
+    if problem:
+        raise MalformedScenario(source, at, problem)
     return Scenario(header, tuple(stimuli), tuple(expectations))
+
+
+def _too_large(config: e.Config) -> str:
+    """What is wrong with the sizes of a pool; "" if nothing is."""
+    largest = max(config.tokens_per_chunk(g) for g in range(len(config.groups)))
+    for name, blocks in (("gpu_blocks", config.gpu_blocks), ("host_chunks", config.host_chunks)):
+        if blocks * largest > LARGEST:
+            return (f"expected pools of at most {LARGEST:,} token positions, and {name} is "
+                    f"{blocks:,} with chunks of {largest:,} tokens")
+    return ""
+
+
+def _impossible(stimulus: e.AnyStimulus, config: e.Config, arrived: set[str]) -> str:
+    """What no engine could do, with the requests that have arrived; "" if one could."""
+    if isinstance(stimulus, e.Step) and stimulus.n > LARGEST:
+        return f"expected at most {LARGEST:,} steps, found {stimulus.n:,}"
+    if not isinstance(stimulus, e.Arrive):
+        return ""
+    if stimulus.r in arrived:
+        return f"expected another name: a request {stimulus.r!r} has arrived before"
+    arrived.add(stimulus.r)
+    # What it repeats of another request may be shorter than it says, and the last token
+    # sampled needs no place.
+    tokens = sum(n for source, n in stimulus.prompt if isinstance(source, int))
+    least = sum(-(-(tokens + stimulus.output - 1) // g.tokens_per_block) for g in config.groups)
+    if least > config.gpu_blocks:
+        return (f"request {stimulus.r!r} never fits: its {tokens} tokens of prompt and "
+                f"{stimulus.output} of output need {least} blocks, and gpu_blocks is "
+                f"{config.gpu_blocks}")
+    return ""
+
+
+def _pointless(expect: Expect, config: e.Config, arrived: set[str]) -> str:
+    """Why an expectation can never be met; "" if it can."""
+    if expect.r not in arrived:
+        return f"expected a request that has arrived by then, found {expect.r!r}"
+    if expect.cursor is not None and len(expect.cursor) != len(config.groups):
+        return (f"expected a cursor for each group, {len(config.groups)} in all, found "
+                f"{len(expect.cursor)}")
+    return ""
 
 
 def _json(source: str, at: int, line: str) -> dict[str, Any]:
     try:
         raw = msgspec.json.decode(line)
+    except RecursionError:
+        raise MalformedScenario(source, at, "expected one JSON object on the line: it is nested "
+                                "too deeply") from None
     except msgspec.DecodeError as error:
         raise MalformedScenario(source, at, f"expected one JSON object on the line: {error}") \
             from None
@@ -154,7 +213,7 @@ def _convert(source: str, at: int, raw: Any, kind: Any) -> Any:
 
 def _fields(raw: Any, kind: Any) -> str:
     """The fields that the object could have had."""
-    if "do" in raw:
+    if kind == e.AnyStimulus:
         kind = next(t for t in get_args(kind) if t.__struct_config__.tag == raw["do"])
     return ", ".join(
         name if field.required else f"{name} (optional)"
@@ -163,7 +222,7 @@ def _fields(raw: Any, kind: Any) -> str:
 
 
 def _stimulus(source: str, at: int, raw: dict[str, Any]) -> e.AnyStimulus:
-    if raw["do"] not in _STIMULI:
+    if not isinstance(raw["do"], str) or raw["do"] not in _STIMULI:
         raise MalformedScenario(source, at, f'no stimulus {raw["do"]!r}; expected one of '
                                 f"{', '.join(sorted(_STIMULI))}")
     stimulus: e.AnyStimulus = _convert(source, at, raw, e.AnyStimulus)
@@ -172,7 +231,8 @@ def _stimulus(source: str, at: int, raw: dict[str, Any]) -> e.AnyStimulus:
 
 def read(path: Path) -> Scenario:
     """Read a scenario file; raises `MalformedScenario` or `OSError`."""
-    return parse(path.read_text(encoding="utf-8"), str(path))
+    # Some editors begin a file with a mark that is none of its text.
+    return parse(path.read_text(encoding="utf-8-sig"), str(path))
 
 
 def shipped() -> dict[str, Scenario]:
@@ -198,30 +258,35 @@ def perform(engine: Engine, scenario: Scenario) -> Outcome:
     """Play a scenario; an expectation that is not met is a finding like any other."""
     outcome = play(engine, scenario.header.config, scenario.stimuli)
     if outcome.finding is None:
-        outcome.finding = _unmet(outcome, scenario.expectations)
+        for before, expect in scenario.expectations:
+            because = _unmet(outcome, before, expect)
+            if because:
+                outcome.finding = Finding(
+                    "departure", "", because, before - 1, expect.r, rule=UNMET)
+                del outcome.log[before:]
+                break
     return outcome
 
 
-def _unmet(outcome: Outcome, expectations: Iterable[tuple[int, Expect]]) -> Finding | None:
+def _unmet(outcome: Outcome, before: int, expect: Expect) -> str:
+    """Why an expectation was not met after so many stimuli; "" if it was."""
     assert outcome.judge is not None
-    for before, expect in expectations:
-        seen = [o for _, answer in outcome.log[:before] for o in answer]
-        jobs = sum(
-            isinstance(o, e.Planned) and o.r == expect.r and o.job is not None for o in seen)
-        if expect.jobs is not None and jobs != expect.jobs:
-            return Finding("departure", "", f"{jobs} store jobs of request {expect.r} were planned "
-                           f"where the scenario expects {expect.jobs}", before - 1, expect.r)
-        if expect.cursor is None or "cursor" in outcome.judge.unseen:
-            continue
-        cursor = [0] * len(outcome.config.groups)
-        for o in seen:
-            if isinstance(o, e.Cursor) and o.r == expect.r:
-                cursor[o.g] = o.n
-        if tuple(cursor) != expect.cursor:
-            because = (f"the cursor of request {expect.r} is at {cursor} where the scenario "
-                       f"expects {list(expect.cursor)}")
-            return Finding("departure", "", because, before - 1, expect.r)
-    return None
+    seen = [o for _, answer in outcome.log[:before] for o in answer]
+    jobs = sum(isinstance(o, e.Planned) and o.r == expect.r and o.job is not None for o in seen)
+    if expect.jobs is not None and jobs != expect.jobs:
+        return (f"{jobs} store job{'' if jobs == 1 else 's'} of request {expect.r} "
+                f"{'was' if jobs == 1 else 'were'} planned "
+                f"by then, and the scenario expects {expect.jobs}")
+    if expect.cursor is None or "cursor" in outcome.judge.unseen:
+        return ""
+    cursor = [0] * len(outcome.config.groups)
+    for o in seen:
+        if isinstance(o, e.Cursor) and o.r == expect.r:
+            cursor[o.g] = o.n
+    if tuple(cursor) == expect.cursor:
+        return ""
+    return (f"the cursor of request {expect.r} is then at {cursor}, and the scenario expects "
+            f"{list(expect.cursor)}")
 
 
 def recorded(outcome: Outcome, engine: str, name: str) -> Scenario:

@@ -12,7 +12,7 @@ def _count(n: int, what: str) -> str:
 
 
 def prompt(segments: Sequence[e.Segment]) -> str:
-    """A prompt's tokens: ``7 tokens``, ``7 tokens, the first 4 of request a``."""
+    """A prompt's tokens: ``7 tokens (4 of request a + 3 of stream 2)``."""
     total = _count(sum(n for _, n in segments), "token")
     parts = [
         f"{n} of request {source}" if isinstance(source, str) else f"{n} of stream {source}"
@@ -32,13 +32,11 @@ def stimulus(s: e.AnyStimulus) -> str:
     if isinstance(s, e.Step):
         details = []
         if s.done is not None:
-            order = "newest" if s.newest else "oldest"
-            details.append("no transfer completes" if s.done == 0
-                           else f"the {order} {s.done} transfers complete")
+            details.append(_completing(s.done, "newest" if s.newest else "oldest"))
         if s.accept:
             details.append(f"{_count(s.accept, 'draft')} accepted")
         if s.stop:
-            details.append(f"{', '.join(s.stop)} stops")
+            details.append(f"{', '.join(s.stop)} {'stops' if len(s.stop) == 1 else 'stop'}")
         text = "one step" if s.n == 1 else f"{s.n} steps"
         return f"{text}: {', '.join(details)}" if details else text
     if isinstance(s, e.Abort):
@@ -50,10 +48,18 @@ def stimulus(s: e.AnyStimulus) -> str:
     return "steps until nothing is left"
 
 
+def _completing(done: int, which: str) -> str:
+    if done == 0:
+        return "no transfer completes"
+    return f"the {which} transfer completes" if done == 1 \
+        else f"the {which} {done} transfers complete"
+
+
 def _chunks(parts: Sequence[e.Chunks]) -> str:
     texts = []
     for part in parts:
-        text = f"chunks {_ranges(part.offered)} of group {part.g}"
+        text = f"{'chunk' if len(part.offered) == 1 else 'chunks'} {_ranges(part.offered)} " \
+               f"of group {part.g}"
         if part.declined:
             text += f" ({_ranges(part.declined)} declined)"
         texts.append(text)

@@ -13,8 +13,9 @@ engine's answers.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from kvoracle.model.scopes import nearest
@@ -229,3 +230,13 @@ def generate(chosen: Profile, seed: int, **changes: Any) -> Generated:
 
         writer.config = msgspec.structs.replace(writer.config, **changes)
     return Generated(chosen.name, seed, writer.config, tuple(writer.stimuli()))
+
+
+APART = 1_000_000
+"""Distance of the runs of one seed from those of the next: no two seeds share a run."""
+
+
+def runs(profiles: Sequence[Profile], seed: int) -> Iterator[Generated]:
+    """The runs of a seed, without end, the profiles in turn."""
+    for i in count():
+        yield generate(profiles[i % len(profiles)], seed * APART + i // len(profiles))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,9 @@ from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
 from ..workload import CHECKED, profile
 from . import fuzz
 
+Campaigns = list[tuple[str, "Campaign | EngineUnavailable"]]
+"""By engine, what driving it came to, or why there is none."""
+
 RUNS = 30
 """Generated runs for each engine: a few seconds, and each broken design is found in fewer."""
 
@@ -31,8 +35,8 @@ RUNS = 30
 def run(arguments: argparse.Namespace) -> int:
     """Prove, explore, drive the engines, and say what it comes to."""
     names = list(dict.fromkeys(arguments.engine or ["impl"]))
-    scopes = [find_scope(n) for n in arguments.scope or DEFAULT_SCOPES] \
-        if arguments.scope != ["all"] else list(SCOPES.values())
+    wanted = dict.fromkeys(arguments.scope or DEFAULT_SCOPES)
+    scopes = [find_scope(n) for n in (SCOPES if "all" in wanted else wanted)]
     engines: list[tuple[str, Engine | EngineUnavailable]] = []
     for name in names:
         try:
@@ -40,36 +44,39 @@ def run(arguments: argparse.Namespace) -> int:
         except EngineUnavailable as missing:
             engines.append((name, missing))
     status = Status()
+    stop = threading.Event()
     # Engines mostly run in processes of their own, so they run while the machine is proved.
     pool = ThreadPoolExecutor(max_workers=len(engines))
     try:
         futures = [
             (name, engine if isinstance(engine, EngineUnavailable)
-             else pool.submit(_drive, name, engine, arguments, status))
+             else pool.submit(_drive, name, engine, arguments, status, stop))
             for name, engine in engines
         ]
         proof = prove(None, None, lambda what: status.show(f"proving {what}"))
         searches = explored(scopes, None, lambda r, frontier: status.show(
             f"exploring {r.scope}: {r.distinct:,} states, frontier {frontier:,}"))
-        campaigns: list[tuple[str, Campaign | EngineUnavailable]] = [
+        campaigns: Campaigns = [
             (name, future if isinstance(future, EngineUnavailable) else future.result())
             for name, future in futures
         ]
     finally:
-        status.clear()
+        stop.set()  # all is done, or something failed and nobody waits for the rest
         for _, engine in engines:
             if not isinstance(engine, EngineUnavailable):
                 engine.close()
         pool.shutdown(wait=False, cancel_futures=True)
+        status.clear()
     code = _report(proof, searches, campaigns)
-    if arguments.json:
+    if arguments.json is not None:
         write_json(arguments.json, _data(proof, searches, campaigns, code))
     return code
 
 
-def _drive(name: str, engine: Engine, arguments: argparse.Namespace, status: Status) -> Campaign:
+def _drive(name: str, engine: Engine, arguments: argparse.Namespace, status: Status,
+           stop: threading.Event) -> Campaign:
     runner = Runner(name, engine, Path(arguments.out), lambda what, i, n, found: status.show(
-        f"{name}: {what}" + (f" ({i} of {n} runs)" if n else "") + f", {found} findings"))
+        f"{name}: {what}" + (f" ({i} of {n} runs)" if n else "") + f", {found} findings"), stop)
     runner.scenarios(shipped().values())
     runner.generated([profile(name) for name in CHECKED], arguments.seed,
                      None if arguments.budget else RUNS, None, arguments.budget)
@@ -107,45 +114,43 @@ def _never_seen(name: str, searches: list[Exploration]) -> list[str]:
 
 
 def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
-    if isinstance(campaign, EngineUnavailable):
+    if isinstance(campaign, EngineUnavailable) or campaign.runs == 0:
         return "not judged"
     mine = [f for f in campaign.reported if f.explanation.property == name]
-    if mine:
-        kinds = {f.explanation.kind for f in mine}
+    kinds = {f.explanation.kind for f in mine}
+    if name == "NoCrash":
+        kinds = {f.explanation.kind for f in campaign.reported} & {"crash"}
+    if kinds:
         return "BROKEN (crash)" if kinds == {"crash"} else "BROKEN"
-    counts = {
-        "NoCrash": f"{campaign.steps:,} steps", "NoLeak": f"{campaign.runs} runs",
-        "TrueBytes": f"{campaign.stored:,} positions",
-        "LoadedBytes": f"{campaign.read:,} positions",
+    counted = {
+        "NoCrash": (campaign.judged, "events"), "NoLeak": (campaign.runs, "runs"),
+        "TrueBytes": (campaign.stored, "positions"), "LoadedBytes": (campaign.read, "positions"),
     }
-    evaluated = campaign.evaluated.get(name, 0)
-    if name == "NoCrash" and any(f.explanation.kind == "crash" for f in campaign.reported):
-        return "BROKEN (crash)"
-    if name in counts:
-        return f"held ({counts[name]})"
-    return f"held ({evaluated:,} checks)" if evaluated else "not judged"
+    times, what = counted.get(name, (campaign.evaluated.get(name, 0), "checks"))
+    return f"held ({times:,} {what})" if times else "not judged"
 
 
-def _report(proof: ProofResult, searches: list[Exploration],
-            campaigns: list[tuple[str, Campaign | EngineUnavailable]]) -> int:
+def _report(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns) -> int:
+    for name, campaign in campaigns:
+        out(f"== {name}")
+        if isinstance(campaign, EngineUnavailable):
+            out(f"not judged: {campaign}")
+        else:
+            fuzz.report(campaign)
+        out()
     header = ["property", "for all sizes", "explored", *(name for name, _ in campaigns)]
     rows = [
         [name, _proof_cell(name, proof), _search_cell(name, searches),
          *(_engine_cell(name, campaign) for _, campaign in campaigns)]
         for name in [*PROPERTIES, *OBSERVED]
     ]
+    others = [_departures(campaign) for _, campaign in campaigns]
+    if any(others):
+        rows.append(["(no property)", "-", "-", *(n or "-" for n in others)])
     out(table(header, rows))
     out()
     out("explored: " + ", ".join(
         f"{r.scope} ({r.distinct:,} states, depth {r.depth})" for r in searches))
-    for name, campaign in campaigns:
-        if isinstance(campaign, EngineUnavailable):
-            out(f"{name}: not judged: {campaign}")
-            continue
-        out()
-        out(f"== {name}")
-        fuzz.report(campaign)
-    out()
     code = _code(proof, searches, campaigns)
     out({
         exits.HOLDS: "verdict: holds",
@@ -155,19 +160,32 @@ def _report(proof: ProofResult, searches: list[Exploration],
     return code
 
 
-def _code(proof: ProofResult, searches: list[Exploration],
-          campaigns: list[tuple[str, Campaign | EngineUnavailable]]) -> int:
+def _departures(campaign: Campaign | EngineUnavailable) -> str:
+    """What was found that no property of the table is about."""
+    if isinstance(campaign, EngineUnavailable):
+        return ""
+    n = sum(not f.explanation.property for f in campaign.reported)
+    return f"{n} {'departure' if n == 1 else 'departures'}" if n else ""
+
+
+def _unjudged(campaign: Campaign | EngineUnavailable) -> bool:
+    """Whether some property was not judged once, though the engine shows what it is about."""
+    return isinstance(campaign, EngineUnavailable) or (not campaign.unseen and any(
+        _engine_cell(name, campaign) == "not judged" for name in [*PROPERTIES, *OBSERVED]))
+
+
+def _code(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns) -> int:
     codes = [exits.UNJUDGED if isinstance(c, EngineUnavailable) else fuzz.code(c)
              for _, c in campaigns]
     if exits.VIOLATION in codes or any(r.violations for r in searches):
         return exits.VIOLATION
-    if proof.failed or exits.UNJUDGED in codes:
+    if proof.failed or exits.UNJUDGED in codes or any(_unjudged(c) for _, c in campaigns):
         return exits.UNJUDGED
     return exits.HOLDS
 
 
-def _data(proof: ProofResult, searches: list[Exploration],
-          campaigns: list[tuple[str, Campaign | EngineUnavailable]], code: int) -> dict[str, Any]:
+def _data(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns,
+          code: int) -> dict[str, Any]:
     return {
         "kvoracle": 1, "kind": "check", "exit_code": code,
         "properties": {
@@ -189,6 +207,3 @@ def _data(proof: ProofResult, searches: list[Exploration],
             for n, c in campaigns
         ],
     }
-
-
-

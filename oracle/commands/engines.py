@@ -35,6 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise exits.UserError(str(error)) from None
     except EnvironmentProblem as error:
         raise exits.UserError(str(error), exits.UNJUDGED) from None
+    except OSError as error:
+        raise exits.UserError(
+            f"cannot use {error.filename or environment.cache()}: {error.strerror} (the folder is "
+            f"chosen with KVORACLE_CACHE)") from None
     finally:
         status.clear()
     return exits.HOLDS

@@ -19,9 +19,9 @@ from ..verify import because, run_lines
 def run(arguments: argparse.Namespace) -> int:
     """Search one scope, or each of them."""
     variant = find_variant(arguments.variant) if arguments.variant else None
-    names = arguments.scope or ([variant.scope] if variant else ["seed"])
-    scopes = [find_scope(n) for n in (SCOPES if names == ["all"] else names)]
-    properties = [named(n) for n in arguments.property] if arguments.property else None
+    names = dict.fromkeys(arguments.scope or [variant.scope if variant else "seed"])
+    scopes = [find_scope(n) for n in (SCOPES if "all" in names else names)]
+    properties = [named(n) for n in dict.fromkeys(arguments.property or ())] or None
     status = Status()
     results = []
     for scope in scopes:
@@ -33,13 +33,19 @@ def run(arguments: argparse.Namespace) -> int:
                 f"generated/s, depth {r.depth}, frontier {frontier:,}"),
         ))
         status.clear()
-        _print(results[-1])
-    if arguments.json:
-        write_json(arguments.json, {
-            "kvoracle": 1, "kind": "explore", "results": [_data(r) for r in results]})
+        _print(results[-1], arguments.max_states)
+    code = _code(results)
+    if arguments.json is not None:
+        write_json(arguments.json, {"kvoracle": 1, "kind": "explore", "exit_code": code,
+                                    "results": [_data(r) for r in results]})
+    return code
+
+
+def _code(results: list[Exploration]) -> int:
     if any(r.violations for r in results):
         return exits.VIOLATION
-    return exits.HOLDS if all(r.complete for r in results) else exits.UNJUDGED
+    judged = all(r.complete and r.evaluated for r in results)
+    return exits.HOLDS if judged else exits.UNJUDGED
 
 
 def replay_line(scope: str, variant: str | None, name: str) -> str:
@@ -48,7 +54,7 @@ def replay_line(scope: str, variant: str | None, name: str) -> str:
     return f"kvoracle explore --scope {scope}{design} --property {name}"
 
 
-def _print(r: Exploration) -> None:
+def _print(r: Exploration, limit: int | None) -> None:
     design = f", variant {r.variant}" if r.variant else ""
     out(f"scope {r.scope}{design}, backend {r.backend}: {SCOPES[r.scope].doc}")
     out(f"{r.distinct:,} distinct states, {r.generated:,} generated, {r.cut:,} cut by the scope's "
@@ -60,7 +66,10 @@ def _print(r: Exploration) -> None:
         seen = sum(depth is not None for depth in witnesses.values())
         verdict = "broken" if name in r.violations else "holds" if r.complete else "holds so far"
         rows.append((name, verdict, f"{count:,}", f"{seen} of {len(witnesses)}"))
-    out(table(("property", "verdict", "evaluated", "situations seen"), rows))
+    if rows:
+        out(table(("property", "verdict", "evaluated", "situations seen"), rows))
+    else:
+        out("not judged: the properties asked for say nothing about this scope")
     for violation in r.violations.values():
         scope = SCOPES[r.scope]
         out()
@@ -74,7 +83,7 @@ def _print(r: Exploration) -> None:
             out(line)
         out(f"replay: {replay_line(r.scope, r.variant, violation.property)}")
     if not r.complete and not r.violations:
-        out("not everything was searched: the limit on states was reached")
+        out(f"not everything was searched: the limit of {limit:,} states was reached")
     out()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,23 @@ def run(arguments: argparse.Namespace) -> int:
     runner = Runner(
         arguments.engine, engine, Path(arguments.out),
         lambda what, i, n, found: status.show(f"run {i}: {what}; {found} findings"))
+    interrupted = False
     try:
         runner.generated([chosen], arguments.seed, None, steps, arguments.budget)
+    except KeyboardInterrupt:  # what was found until then is not thrown away
+        interrupted = True
+        runner.campaign.stopped = "interrupted"
     finally:
-        engine.close()
         status.clear()
+        engine.close()
     report(runner.campaign)
-    if arguments.json:
-        write_json(arguments.json, {"kvoracle": 1, "kind": "fuzz", **data(runner.campaign)})
-    return code(runner.campaign)
+    ends = code(runner.campaign)
+    if interrupted and ends != exits.VIOLATION:
+        ends = exits.INTERRUPTED
+    if arguments.json is not None:
+        write_json(arguments.json, {
+            "kvoracle": 1, "kind": "fuzz", "exit_code": ends, **data(runner.campaign)})
+    return ends
 
 
 def report(campaign: Campaign) -> None:
@@ -47,27 +56,45 @@ def report(campaign: Campaign) -> None:
         out(text(found.explanation))
         out(f"met {found.times} times" if found.times > 1 else "met once")
         out()
-    out(f"{campaign.version or campaign.engine}: {campaign.runs} runs, {campaign.steps} steps, "
-        f"{campaign.judged} events judged, {campaign.stored} stored and {campaign.read} read "
-        f"positions compared: {_verdict(campaign)}")
+    for problem in campaign.unwritten:
+        out(f"cannot write {problem}")
+    out(summary(campaign))
+    if campaign.runs == 0 and not campaign.not_judged and not campaign.stopped:
+        out("not judged: not one run was made; the budget is too small")
     for reason, times in campaign.not_judged.items():
-        out(f"not judged, {times} runs: {reason}")
-    for label in campaign.unstable:
-        out(f"not judged, a failure that does not repeat: {label}")
+        out(f"not judged, {times} {'run' if times == 1 else 'runs'}: {' '.join(reason.split())}")
+    for failure in campaign.unstable:
+        again = f"; to play it again: {failure.replay}" if failure.replay else ""
+        out(f"not judged, a failure that did not repeat in {failure.found_in}: "
+            f"{' '.join(failure.what.split())}{again}")
+    if campaign.stopped:
+        out(f"not everything was run: {campaign.stopped}")
     if campaign.unseen:
         out(f"not seen, and so not judged: {', '.join(campaign.unseen)}")
 
 
+def summary(campaign: Campaign) -> str:
+    """A campaign in one line."""
+    return (f"{campaign.version or campaign.engine}: {_count(campaign.runs, 'run')}, "
+            f"{_count(campaign.steps, 'step')}, {_count(campaign.judged, 'event')} judged, "
+            f"{campaign.stored:,} stored and {campaign.read:,} read positions compared: "
+            f"{_verdict(campaign)}")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
 def _verdict(campaign: Campaign) -> str:
     n = len(campaign.findings)
-    return "nothing found" if n == 0 else f"{n} finding" + ("s" if n > 1 else "")
+    return "nothing found" if n == 0 else _count(n, "finding")
 
 
 def code(campaign: Campaign) -> int:
     """The exit code of a campaign."""
     if campaign.findings:
         return exits.VIOLATION
-    if campaign.unstable or campaign.runs == 0:
+    if campaign.unstable or campaign.stopped or campaign.runs == 0:
         return exits.UNJUDGED
     return exits.HOLDS
 
@@ -78,7 +105,8 @@ def data(campaign: Campaign) -> dict[str, Any]:
         "engine": campaign.engine, "version": campaign.version, "runs": campaign.runs,
         "steps": campaign.steps, "judged": campaign.judged, "stored": campaign.stored,
         "read": campaign.read, "evaluated": campaign.evaluated,
-        "not_judged": campaign.not_judged, "unstable": campaign.unstable,
+        "not_judged": campaign.not_judged, "unstable": [asdict(u) for u in campaign.unstable],
+        "stopped": campaign.stopped, "unwritten": campaign.unwritten,
         "unseen": list(campaign.unseen),
         "findings": [
             {**f.explanation.to_json(), "times": f.times, "found_in": f.found_in,

@@ -25,7 +25,7 @@ Examples = dict[str, tuple[str, Violation] | None]
 def run(arguments: argparse.Namespace) -> int:
     """Prove the named properties, or all of them."""
     variant = find_variant(arguments.variant) if arguments.variant else None
-    properties = [named(n) for n in arguments.property] or None
+    properties = [named(n) for n in dict.fromkeys(arguments.property)] or None
     status = Status()
     started = time.perf_counter()
     result = prove(variant, properties, lambda name: status.show(f"proving {name}"))
@@ -39,14 +39,22 @@ def run(arguments: argparse.Namespace) -> int:
             status.show(f"searching for a run that breaks {name}")
             found[name] = counterexample(name, variant)
     status.clear()
-    if arguments.json:
-        write_json(arguments.json, _data(result, found, seconds))
     _print(result, seconds)
-    if not result.failed:
+    if result.failed:
+        _print_failures(result, found, variant)
+    else:
         out(f"proved for all sizes: {len(result.obligations)} obligations, "
             f"{', '.join(wanted)}")
+    code = _code(result, found)
+    if arguments.json is not None:
+        write_json(arguments.json, _data(result, found, seconds, code))
+    return code
+
+
+def _code(result: ProofResult, found: Examples) -> int:
+    if not result.failed:
         return exits.HOLDS
-    return _print_failures(result, found, variant)
+    return exits.VIOLATION if any(found.values()) else exits.UNJUDGED
 
 
 def _print(result: ProofResult, seconds: float) -> None:
@@ -60,18 +68,16 @@ def _print(result: ProofResult, seconds: float) -> None:
     note(f"solver {result.seconds:.2f} s, with translation {seconds:.2f} s")
 
 
-def _print_failures(result: ProofResult, found: Examples, variant: Variant | None) -> int:
+def _print_failures(result: ProofResult, found: Examples, variant: Variant | None) -> None:
     design = variant.name if variant else "the reference design"
     if variant:
         out(f"{variant.name}: {variant.statement} ({variant.source})")
     for o in result.failed:
         out(f"not proved: {o.property} / {o.action} ({o.verdict})")
-    code = exits.UNJUDGED
     for name, example in found.items():
         if example is None:
             out(f"{name}: not proved, and no run within the bounds of the scopes breaks it")
             continue
-        code = exits.VIOLATION
         scope, violation = example
         out()
         bounds = SCOPES[scope]
@@ -82,12 +88,12 @@ def _print_failures(result: ProofResult, found: Examples, variant: Variant | Non
         for line in run_lines(machine, bounds, violation.run):
             out(line)
         out(f"replay: {replay_line(scope, variant.name if variant else None, name)}")
-    return code
 
 
-def _data(result: ProofResult, found: Examples, seconds: float) -> dict[str, Any]:
+def _data(result: ProofResult, found: Examples, seconds: float, code: int) -> dict[str, Any]:
     return {
-        "kvoracle": 1, "kind": "prove", "variant": result.variant, "seconds": seconds,
+        "kvoracle": 1, "kind": "prove", "exit_code": code, "variant": result.variant,
+        "seconds": seconds,
         "proved": not result.failed,
         "obligations": [asdict(o) for o in result.obligations],
         "counterexamples": {

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
+
+from kvoracle.model.scopes import UnknownName
 
 from .. import exits
 from ..console import out, write_json
+from ..engines.process import EngineNotFound
 from ..engines.protocol import BadStimulus
 from ..engines.registry import EngineUnavailable, open_engine
 from ..explain import explain, text
@@ -35,26 +39,34 @@ def run(arguments: argparse.Namespace) -> int:
         engine = open_engine(name)
     except EngineUnavailable as missing:
         raise exits.UserError(str(missing), exits.UNJUDGED) from None
+    except UnknownName as unknown:
+        if arguments.engine:
+            raise
+        raise UnknownName(f"{arguments.file}:1: {unknown}; or name one with --engine") from None
     try:
         outcome = perform(engine, scenario)
     except BadStimulus as bad:
         raise exits.UserError(f"{arguments.file}: {name} cannot do this run: {bad}",
                               exits.UNJUDGED) from None
+    except EngineNotFound as missing:
+        raise exits.UserError(f"{name}: {missing}", exits.UNJUDGED) from None
     finally:
         engine.close()
+    found = None
+    judge = outcome.judge
+    assert judge is not None
+    code = exits.HOLDS if outcome.finding is None else exits.VIOLATION
     if outcome.finding is None:
-        judge = outcome.judge
-        assert judge is not None
         out(f"{outcome.engine}: scenario {scenario.name} holds, {judge.judged} events judged")
         if judge.unseen:
             out(f"not seen, and so not judged: {', '.join(sorted(judge.unseen))}")
-        code = exits.HOLDS
     else:
-        again = f"kvoracle replay {arguments.file} --engine {name}"
-        out(text(explain(outcome, again, f"scenario {scenario.name}")))
-        code = exits.VIOLATION
-    if arguments.json:
-        data = None if outcome.finding is None else explain(outcome, "", "").to_json()
-        write_json(arguments.json, {"kvoracle": 1, "kind": "replay", "engine": outcome.engine,
-                                    "scenario": scenario.name, "finding": data})
+        again = shlex.join(["kvoracle", "replay", arguments.file, "--engine", name])
+        found = explain(outcome, again, f"scenario {scenario.name}", name)
+        out(text(found))
+    if arguments.json is not None:
+        write_json(arguments.json, {
+            "kvoracle": 1, "kind": "replay", "exit_code": code, "engine": name,
+            "version": outcome.engine, "scenario": scenario.name, "judged": judge.judged,
+            "unseen": sorted(judge.unseen), "finding": found and found.to_json()})
     return code

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kvoracle.model.scopes import nearest
+from kvoracle.model.scopes import UnknownName, nearest
 from kvoracle.spec.variants import variant
 
 from .protocol import Engine
 
 KINDS = ("impl", "model", "model:VARIANT", "vllm==VERSION", "vllm@PATH")
+
+
+class NoCheckout(UnknownName):
+    """The path of ``vllm@PATH`` holds no vLLM."""
 
 
 class EngineUnavailable(Exception):
@@ -43,17 +47,24 @@ def open_engine(name: str) -> Engine:
 
 def _vllm(name: str) -> Engine:
     from .process import EngineProcess
-    from .vllm import EngineMissing, command_for_path, engine_command
+    from .vllm import EngineMissing, command_for_path, engine_command, environment
+    from .vllm.errors import BadVersion
 
     try:
         if name.startswith("vllm=="):
-            argv, env = engine_command(name[len("vllm=="):])
+            argv, env = engine_command(environment.normal(name))
         else:
-            checkout = Path(name[len("vllm@"):])
-            if not (checkout / "vllm" / "__init__.py").exists():
-                raise EngineUnavailable(
-                    f"{checkout} is no vLLM checkout: there is no vllm/__init__.py in it")
+            checkout = Path(name[len("vllm@"):]).expanduser()
+            if not (checkout / "vllm" / "__init__.py").is_file():
+                why = "there is no vllm/__init__.py in it" if checkout.is_dir() \
+                    else "there is no such folder"
+                raise NoCheckout(f"{checkout} is no vLLM checkout: {why}")
             argv, env = command_for_path(checkout)
+    except BadVersion as bad:
+        raise UnknownName(f"no engine {name!r}: {bad}") from None
     except EngineMissing as missing:
-        raise EngineUnavailable(str(missing)) from None
+        there = ", ".join(f"vllm=={one.version}" for one in environment.installed())
+        raise EngineUnavailable(f"{missing}{there and f' (there are: {there})'}") from None
+    except OSError as error:
+        raise EngineUnavailable(f"cannot use {error.filename}: {error.strerror}") from None
     return EngineProcess(argv, env)
