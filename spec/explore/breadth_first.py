@@ -58,7 +58,11 @@ class Violation:
 
 @dataclass
 class Exploration:
-    """What a search saw.  Counts do not depend on the backend."""
+    """What a search saw.  Counts do not depend on the backend.
+
+    ``stopped`` names the limit that was reached: "max_states" or "memory" ("": none).
+    ``memory`` is what the states take, in bytes, where that is known.
+    """
 
     scope: str
     variant: str | None
@@ -69,9 +73,11 @@ class Exploration:
     depth: int = 0
     seconds: float = 0.0
     complete: bool = False
+    stopped: str = ""
     evaluated: dict[str, int] = field(default_factory=dict)
     witnesses: dict[str, dict[str, int | None]] = field(default_factory=dict)
     violations: dict[str, Violation] = field(default_factory=dict)
+    memory: int = field(default=0, repr=False, compare=False)
 
     @property
     def violation(self) -> Violation | None:
@@ -92,7 +98,8 @@ Progress = Callable[[Exploration, int], None]
 PROGRESS_SECONDS = 1.0
 
 
-def _instances(predicate: Predicate, scope: Scope) -> int:
+def instances(predicate: Predicate, scope: Scope) -> int:
+    """How many choices of its parameters the predicate has in the scope."""
     count = 1
     for parameter in predicate.parameters:
         count *= scope.size(parameter.sort)
@@ -122,13 +129,13 @@ def explore(
     for p in chosen:
         if p.is_step:
             traced = {a: p.over_steps(machine, a) for a in machine.actions}
-            weight = max(_instances(predicate, scope) for predicate in traced.values())
+            weight = max(instances(predicate, scope) for predicate in traced.values())
             by_action = {a: backend.check(t, every=True) for a, t in traced.items()}
             over_steps.append((p.name, weight, by_action))
         else:
             predicate = p.over_states(machine)
             over_states.append(
-                (p.name, _instances(predicate, scope), backend.check(predicate, every=True)))
+                (p.name, instances(predicate, scope), backend.check(predicate, every=True)))
     pending = {
         (p.name, w.name): backend.check(invariant(machine, w.name, w.function), every=False)
         for p in chosen for w in p.witnesses
@@ -193,6 +200,7 @@ def explore(
                 if broken and record(broken, state, successor):
                     return done()
             if max_states is not None and len(parents) >= max_states:
+                result.stopped = "max_states"
                 return done()
             now = time.perf_counter()
             if progress is not None and now - last >= PROGRESS_SECONDS:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 from typing import Any
 
 from kvoracle.model.machine import Action, Assign, Machine, Predicate
@@ -30,6 +29,7 @@ from kvoracle.model.terms import (
 )
 
 from .breadth_first import Check, Successor
+from .intervals import interval
 from .layout import Layout
 from .reference import ReferenceBackend
 
@@ -187,7 +187,7 @@ class CompiledBackend:
             text = self._printer.expression(value, names)
             always = isinstance(holds, Literal)
             limit = self._limit_of(cell)
-            if self._bounds(value)[1] >= limit:
+            if interval(value, self.scope)[1] >= limit:
                 lines.append(f"{pad}v{k} = {text}" if always else
                              f"{pad}v{k} = {text} if {self._printer.expression(holds, names)} "
                              f"else 0")
@@ -216,30 +216,6 @@ class CompiledBackend:
             if self.layout.offset[variable.name] <= cell:
                 return self.layout.limit[variable.name]
         raise AssertionError(cell)
-
-    def _bounds(self, term: Term) -> tuple[float, float]:
-        """Numbers between which the term's value lies in this scope."""
-        if isinstance(term, Literal):
-            return int(term.value), int(term.value)
-        if isinstance(term, Bound):
-            return 0, self.scope.size(term.sort) - 1
-        if isinstance(term, Read) and not term.variable.rigid:
-            return 0, self.scope.size(term.variable.sort) - 1
-        if isinstance(term, Op):
-            lows, highs = zip(*map(self._bounds, term.args))
-            if term.name == "add":
-                return sum(lows), sum(highs)
-            if term.name == "sub":
-                return lows[0] - highs[1], highs[0] - lows[1]
-            if term.name == "ite":
-                return min(lows[1:]), max(highs[1:])
-            if term.name in ("min", "max"):
-                choose = min if term.name == "min" else max
-                return choose(lows), choose(highs)
-            if term.name == "div":
-                return min(0, lows[0]), max(0, highs[0])
-            return 0, 1
-        return (0, 1) if isinstance(term, Quantified) else (-inf, inf)
 
 
 def _in(term: Term, terms: list[Term]) -> bool:

@@ -1,0 +1,142 @@
+"""A search's states in a file, so that it goes on where it was stopped or killed.
+
+A first line that names the format, a line of JSON, a line with the JSON's digest, then the
+states and their parents as they lie in memory.  A file is complete or not there: it is
+written beside its place and renamed.  What does not fit, in any byte, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+FORMAT = b"kvoracle checkpoint 1\n"
+LONGEST_LINE = 1 << 20
+PIECE = 1 << 24
+
+
+class CheckpointRefused(Exception):
+    """A file from which a search cannot go on; the message says why."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a search was asked to do: one that goes on must do the same."""
+
+    scope: str
+    variant: str | None
+    properties: tuple[str, ...]
+    find_all: bool
+    symmetry: bool
+
+    def difference(self, other: Asked) -> str | None:
+        """The first thing in which the two differ, in words."""
+        for name, mine in asdict(self).items():
+            theirs = getattr(other, name)
+            if mine != theirs:
+                return f"its {name.replace('_', ' ')} is {_shown(mine)}, not {_shown(theirs)}"
+        return None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return {None: "the reference", True: "on", False: "off"}.get(value, str(value)) \
+        if value is None or isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the states."""
+
+    asked: Asked
+    program: str
+    counts: dict[str, Any]
+    seconds: float
+    sizes: tuple[int, ...]
+    digest: str
+
+
+def write(path: Path, asked: Asked, program: str, counts: dict[str, Any], seconds: float,
+          parts: Sequence[memoryview]) -> None:
+    """Write a checkpoint in place of the file."""
+    digest = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        digest.update(part)
+    header = {
+        "asked": asdict(asked), "program": program, "counts": counts, "seconds": seconds,
+        "byteorder": sys.byteorder, "sizes": [len(p) for p in parts],
+        "digest": digest.hexdigest(),
+    }
+    line = json.dumps(header).encode()
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(partial, "wb") as file:
+            file.write(FORMAT + line + b"\n" + _digest(line) + b"\n")
+            for part in parts:
+                for at in range(0, len(part), PIECE):
+                    file.write(part[at:at + PIECE])
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=32).hexdigest().encode()
+
+
+def header(path: Path) -> Header:
+    """What the file says of itself; raises `CheckpointRefused`."""
+    with _opened(path) as file:
+        return _header(path, file)
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise CheckpointRefused(f"cannot read {path}: {error.strerror}") from None
+
+
+def _header(path: Path, file: BinaryIO) -> Header:
+    if file.read(len(FORMAT)) != FORMAT:
+        raise CheckpointRefused(f"{path} is no checkpoint of this version of kvoracle")
+    line = file.readline(LONGEST_LINE).rstrip(b"\n")
+    if file.readline(LONGEST_LINE).rstrip(b"\n") != _digest(line):
+        raise CheckpointRefused(f"{path} is damaged: start the search anew")
+    found = json.loads(line)
+    if found["byteorder"] != sys.byteorder:
+        raise CheckpointRefused(f"{path} was written on a machine of another byte order")
+    asked = dict(found["asked"])
+    asked["properties"] = tuple(asked["properties"])
+    return Header(Asked(**asked), found["program"], found["counts"], found["seconds"],
+                  tuple(found["sizes"]), found["digest"])
+
+
+def read(path: Path, known: Header, parts: Sequence[memoryview]) -> None:
+    """Read the states into ``parts``, which have the sizes of the header."""
+    digest = hashlib.blake2b(digest_size=32)
+    damaged = CheckpointRefused(f"{path} is damaged: start the search anew")
+    with _opened(path) as file:
+        if _header(path, file) != known:
+            raise CheckpointRefused(f"{path} is being written by another search")
+        for part in parts:
+            at = 0
+            while at < len(part):
+                piece = part[at:at + PIECE]
+                if file.readinto(piece) != len(piece):  # type: ignore[attr-defined]
+                    raise damaged
+                digest.update(piece)
+                at += len(piece)
+        if file.read(1):
+            raise damaged
+    if digest.hexdigest() != known.digest:
+        raise damaged
