@@ -227,10 +227,17 @@ def test_a_difference_of_differences_may_count_too_far() -> None:
 
 
 def test_a_constant_may_be_beyond_what_counts() -> None:
-    def act(s: View, p: Place) -> None:
+    def known(s: View, p: Place) -> None:
         s.clock[()] = s.width[p]
 
-    assert _steps(act) == ([("act", (0,), {"clock[]": 2}), ("act", (1,), {"clock[]": 3})], 1)
+    def chosen(s: View, n: Count) -> None:
+        s.clock[()] = s.width[n]
+
+    assert _steps(known, chosen) == ([
+        ("known", (0,), {"clock[]": 2}), ("known", (1,), {"clock[]": 3}),
+        ("chosen", (0,), {"clock[]": 2}), ("chosen", (1,), {"clock[]": 3}),
+        ("chosen", (3,), {"clock[]": 1}),
+    ], 2)
 
 
 def test_a_write_that_the_condition_excludes_is_not_cut() -> None:

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from kvoracle.model.machine import Machine
+from kvoracle.model.machine import Machine, Part, View
+from kvoracle.model.requests import REQUEST, TOKENS, Request
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run, Unmet, variable_key
 from kvoracle.model.scopes import ALL_PARTS, SCOPES, Scope
@@ -179,13 +180,28 @@ def test_nothing_is_held_of_a_request_that_is_forgotten() -> None:
 def test_groups_are_known_from_the_constants() -> None:
     """A guard over all groups must see those of which nothing was written yet."""
     run = run_of(2)
-    for action, values in (
-        ("arrive", {"r": 0, "p": 2}), ("start", {"r": 0, "n": 0}), ("compute", {"r": 0, "n": 2}),
-        ("keys_arrive", {"r": 0, "g": 1, "n": 1}), ("blocks_told", {"r": 0, "g": 1, "n": 1}),
-    ):
-        run.step(action, **values)
-    assert run.sizes["Group"] == 2
-    run.step("refuse", r=0)  # group 1 has something to offer
+    run.step("arrive", r=0, p=2)
+    run.step("keys_arrive", r=0, g=0, n=1)
+    with pytest.raises(Unmet, match="every chunk of the hit has its key"):
+        run.step("load", r=0, n=2)
+    run.step("keys_arrive", r=0, g=1, n=1)
+    run.step("load", r=0, n=2)
+
+
+def test_undo_of_a_place_written_twice() -> None:
+    part = Part("toy", "")
+    part.variable("level", (REQUEST,), TOKENS, "", initial=5)
+
+    @part.action("{r}")
+    def act(s: View, r: Request) -> None:
+        s.level[r] = 7
+        s.level.where(lambda r2: r2 == r, lambda r2: s.level[r2] + 1)
+
+    run = Run(Program(Machine((part,), None)), {}, {"Request": 1})
+    undo = run.step("act", r=0)
+    assert run.get("level", 0) == 6
+    run.undo(undo)
+    assert run.get("level", 0) == 5 and run.values == {"level": {}}
 
 
 def test_numbers_have_no_end() -> None:
