@@ -56,6 +56,8 @@ class Judged:
 class CPrinter(Printer):
     """Prints terms as C expressions; conditions are 0 or 1."""
 
+    scope: Scope | None = None
+
     def expression(self, term: Term, names: Names) -> str:
         """One C expression, in parentheses unless it is a single word or call."""
         if isinstance(term, Literal):
@@ -107,6 +109,11 @@ class CPrinter(Printer):
         inner = dict(names)
         loops: list[tuple[str, str, str]] = []
         for bound in bounds:
+            same = self._same(bound, given, inner)
+            if same is not None:
+                inner[bound] = self.expression(same.args[same.args[0] is bound], inner)
+                given = [t for t in given if t is not same]
+                continue
             lows, highs, kept = ["0"], [self.limit(bound.sort)], []
             for term in given:
                 found = self._limits(bound, term, inner)
@@ -121,6 +128,21 @@ class CPrinter(Printer):
             given = kept
         rest = [self.expression(t, inner) for t in given]
         return loops, inner, " && ".join(r for r in rest if r != "1")
+
+    def _same(self, bound: Bound, given: list[Term], names: Names) -> Op | None:
+        """The condition that leaves the bound one value, if that is surely one of its sort."""
+        assert self.scope is not None
+        for term in given:
+            if not isinstance(term, Op) or term.name != "eq":
+                continue
+            a, b = term.args
+            other = b if a is bound else a if b is bound else None
+            if other is None or not self._known(other, names):
+                continue
+            low, high = interval(other, self.scope)
+            if low >= 0 and high < self.scope.size(bound.sort):
+                return term
+        return None
 
 
 def _nested(name: str, parts: Sequence[str]) -> str:
@@ -137,7 +159,8 @@ class CSource:
                  symmetry: bool = False) -> None:
         self.machine, self.scope, self.bits, self.layout = machine, scope, bits, bits.layout
         self.judged = judged
-        self.printer = CPrinter(self._read, lambda sort: str(scope.size(sort)))
+        self.printer = CPrinter(
+            self._read, lambda sort: str(scope.size(sort)), scope=scope)
         search = resources.files(__package__).joinpath("search.c").read_text("utf-8")
         code = "\n".join([
             *self._unpack(), *self._canonical(symmetry), *self._successors(),
@@ -316,11 +339,12 @@ class CSource:
         for parameter in parameters:
             usable = [t for t in waiting if ready(t, parameter)]
             waiting = [t for t in waiting if not ready(t, parameter)]
-            ((name, low, high),), names, rest = self.printer.ranges([parameter], usable, names)
-            lines.append(f"{pad}for (int {name} = {low}, {name}e = {high}; "
-                         f"{name} < {name}e; {name}++) {{")
-            depth += 1
-            pad += "    "
+            loops, names, rest = self.printer.ranges([parameter], usable, names)
+            for name, low, high in loops:
+                lines.append(f"{pad}for (int {name} = {low}, {name}e = {high}; "
+                             f"{name} < {name}e; {name}++) {{")
+                depth += 1
+                pad += "    "
             test(rest)
         lines += [pad + line for line in self._step(action, names)]
         for _ in range(depth):
@@ -329,11 +353,14 @@ class CSource:
         return [*lines, "    } while (0);"]
 
     def _step(self, action: Action, names: dict[Term, str]) -> list[str]:
-        lines = ["word t[W];", "int cut = 0, negative = 0;", "memcpy(t, p, sizeof t);"]
-        for update in action.updates:
-            lines += self._update(update, names)
-        lines += ["if (cut)", "    k->cut++;", "else if (negative)", "    k->negative = 1;",
-                  "else {", "    uint64_t breaks = 0;"]
+        writes = [line for u in action.updates for line in self._update(u, names)]
+        lines = ["word t[W];", "memcpy(t, p, sizeof t);"]
+        ends = ""
+        for flag, meaning in (("cut", "k->cut++"), ("negative", "k->negative = 1")):
+            if any(f"{flag} = 1;" in line for line in writes):
+                lines.insert(1, f"int {flag} = 0;")
+                ends += f"if ({flag}) {meaning}; else "
+        lines += [*writes, f"{ends}{{", "    uint64_t breaks = 0;"]
         for number, by_action in self.judged.over_steps.items():
             test = self._over_step(by_action[action.name], action, names)
             if test != "1":
@@ -356,7 +383,6 @@ class CSource:
         variable, value = update.variable, self._fold(update.value)
         lines: list[str] = []
         pad = ""
-        closing = 0
         if isinstance(update, Assign):
             index = [self._fold(i) for i in update.index]
             inner = names
@@ -388,13 +414,10 @@ class CSource:
             return [*lines, f"{pad}put(t, {cell}, {self._mask(variable)}, {text});"]
         lines.append(f"{pad}{{")
         lines.append(f"{pad}    int v = {text};")
-        closing += 1
-        lines.append(f"{pad}    if ({' || '.join(wrong) or '0'})")
-        lines.append(f"{pad}        cut = 1;")
+        if wrong:
+            lines.append(f"{pad}    if ({' || '.join(wrong)}) cut = 1; else")
         if least < 0:
-            lines.append(f"{pad}    else if (v < 0)")
-            lines.append(f"{pad}        negative = 1;")
-        lines.append(f"{pad}    else")
+            lines.append(f"{pad}    if (v < 0) negative = 1; else")
         lines.append(f"{pad}        put(t, {cell}, {self._mask(variable)}, v);")
         lines.append(f"{pad}}}")
         return lines

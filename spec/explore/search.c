@@ -93,7 +93,7 @@ static inline void put(word *t, unsigned cell, word mask, word value)
     t[WORD[cell]] = (t[WORD[cell]] & ~(mask << SHIFT[cell])) | value << SHIFT[cell];
 }
 
-static inline void emit(Task *k, const word *t, uint64_t breaks);
+static void emit(Task *k, const word *t, uint64_t breaks);
 
 MACHINE
 
@@ -303,7 +303,7 @@ static void note_broken(uint32_t first[KINDS], uint32_t position, uint64_t which
     }
 }
 
-static inline void emit(Task *k, const word *t, uint64_t breaks)
+static __attribute__((noinline)) void emit(Task *k, const word *t, uint64_t breaks)
 {
     if (k->n == k->room && !widen(k)) {
         k->failed = 1;
