@@ -1,0 +1,1 @@
+"""Models written down for other tools: Murphi, TLA+, SMT-LIB."""
