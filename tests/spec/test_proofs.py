@@ -87,7 +87,27 @@ def test_every_lemma_is_needed(lemma: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert any(o.startswith(f"{supported} / ") for o in unproved(left))
 
 
-def test_a_property_by_itself_assumes_no_other() -> None:
+def test_a_property_that_is_not_asked_for_is_not_assumed(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def act(s: View, r: Thing) -> None:
+        s.level[r] = s.top[r] + 1 - s.top[r]
+
+    def top_is_1(s: View, r: Thing) -> Term:
+        return s.top[r] == 1
+
+    below, other = _property(_below), replace(_property(top_is_1), name="Other", lemma=False)
+    below = replace(below, lemma=False)
+    monkeypatch.setattr(prover, "EVERYTHING", {"Kept": below, "Other": other})
+    machine = _toy(act)
+    assert unproved(list(Proof(machine, [below, other], LITTLE).obligations())) == {
+        "Other / at first"}
+    assert unproved(list(Proof(machine, [below], LITTLE).obligations())) == {"Kept / act"}
+    assert unproved(Proof(machine, [below, other], LITTLE).settled()) == {
+        "Other / at first", "Kept / act"}
+
+
+def test_a_property_by_itself_is_proved() -> None:
     proof = Proof(MACHINE, [PROPERTIES["NoHole"]], LITTLE)
     decided = list(proof.obligations())
     assert unproved(decided) == set()
