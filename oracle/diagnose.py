@@ -17,12 +17,13 @@ from typing import Any
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.requests import ABORTED, FINISHED
-from kvoracle.model.rules import REFERENCE, Claim, Design, by_blocks, by_keys, by_tokens
+from kvoracle.model.rules import REFERENCE, Design, by_blocks, by_keys, by_tokens
 from kvoracle.model.run import Run
 from kvoracle.model.scopes import ALL_PARTS
 from kvoracle.spec.properties import PROPERTIES
 from kvoracle.spec.variants import VARIANTS, Variant
 
+from .claims import claim
 from .events import AnyStimulus, Drain, Step
 from .judge import Finding, Judge, Rulebook, constants
 
@@ -120,22 +121,10 @@ def _would_break(candidate: _Candidate, judge: Judge) -> Diagnosis | None:
     return None
 
 
-def _claim(design: Design, judge: Judge, slot: int, g: int) -> Claim:
-    get = judge.run.get
-    life = get("life", slot)
-    tokens = design.tokens_counted(
-        get("computed", slot), get("tokens", slot), life == FINISHED, life == ABORTED)
-    if get("limited", slot):
-        tokens = min(tokens, get("limit", slot))
-    return Claim(tokens, get("prompt", slot), life in (FINISHED, ABORTED),
-                 judge.config.groups[g].draft, get("blocks", slot, g), get("keys", slot, g),
-                 judge.config.tokens_per_chunk(g), judge.config.blocks_per_chunk)
-
-
 def _offers(design: Design, judge: Judge, slot: int) -> Iterator[tuple[int, int]]:
     """By group, how far the design's planner would offer now, if beyond the cursor."""
     for g in range(len(judge.config.groups)):
-        n = design.storable(_claim(design, judge, slot, g))
+        n = design.storable(claim(design, judge.run, judge.config, slot, g))
         if n > judge.run.get("cursor", slot, g):
             yield g, n
 
@@ -155,12 +144,12 @@ def _broken_by_offer(candidate: _Candidate, judge: Judge, slot: int, g: int, n: 
 
 
 def _sentence(candidate: _Candidate, judge: Judge, r: str, slot: int, g: int, n: int) -> str:
-    claim = _claim(candidate.design, judge, slot, g)
+    known = claim(candidate.design, judge.run, judge.config, slot, g)
     cursor = judge.run.get("cursor", slot, g)
-    blocks, keys = by_blocks(claim), by_keys(claim)
+    blocks, keys = by_blocks(known), by_keys(known)
     group = f" in group {g}" if len(judge.config.groups) > 1 else ""
     return (
-        f"request {r}{group} has {_chunks(by_tokens(claim))} by tokens, {blocks} by blocks and "
+        f"request {r}{group} has {_chunks(by_tokens(known))} by tokens, {blocks} by blocks and "
         f"{keys} by keys, and its cursor is at {cursor}; a planner that lacks {candidate.lacks} "
         f"takes {_range(cursor, n - 1)} and pairs {max(0, min(n, keys) - cursor)} keys with the "
         f"blocks of {_chunks(max(0, min(n, blocks) - cursor))}"

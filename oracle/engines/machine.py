@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from kvoracle.impl import HostPool
 from kvoracle.model.machine import Machine
 from kvoracle.model.requests import ABORTED, FINISHED, PREEMPTED, RUNNING, WAITING
-from kvoracle.model.rules import REFERENCE, Claim, Design
+from kvoracle.model.rules import REFERENCE, Design
 from kvoracle.model.run import Program, Run
 from kvoracle.model.scopes import ALL_PARTS
+from kvoracle.oracle.claims import claim
 from kvoracle.oracle.engines.planner import Job, Known, Move, Offer
 from kvoracle.oracle.engines.simulator import SimulatedEngine
 from kvoracle.oracle.events import Chunks, Config
@@ -116,17 +117,7 @@ class MachinePlanner:
         raise AssertionError("the machine as an engine promises no hits")
 
     def _storable(self, slot: int, g: int) -> int:
-        get = self.run.get
-        life = get("life", slot)
-        tokens = self.design.tokens_counted(
-            get("computed", slot), get("tokens", slot), life == FINISHED, life == ABORTED)
-        if get("limited", slot):
-            tokens = min(tokens, get("limit", slot))
-        storable: int = self.design.storable(Claim(
-            tokens, get("prompt", slot), life in (FINISHED, ABORTED),
-            self.config.groups[g].draft, get("blocks", slot, g), get("keys", slot, g),
-            self.config.tokens_per_chunk(g), self.config.blocks_per_chunk,
-        ))
+        storable: int = self.design.storable(claim(self.design, self.run, self.config, slot, g))
         return storable
 
     def plan(self, r: str, computed: int) -> Offer | None:
