@@ -137,11 +137,27 @@ SCOPES: dict[str, Scope] = {
         ),
     )
 }
+"""The scopes that a check searches, each in seconds."""
+
+LARGE: dict[str, Scope] = {
+    scope.name: scope
+    for scope in (
+        Scope(
+            "pair-deep",
+            "the two requests of pair, each as large as that of seed and one token longer",
+            CORE,
+            _sizes(requests=2, groups=1, tokens=6, chunks=2, blocks=2),
+            {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,)},
+        ),
+    )
+}
+"""The scopes that take minutes and gigabytes, searched only by name."""
 
 
 def scope(name: str) -> Scope:
-    """The scope of this name; raises `UnknownName`."""
+    """The scope of this name, a large one too; raises `UnknownName`."""
+    known = SCOPES | LARGE
     try:
-        return SCOPES[name]
+        return known[name]
     except KeyError:
-        raise nearest("scope", name, SCOPES) from None
+        raise nearest("scope", name, known) from None

@@ -10,34 +10,65 @@ from kvoracle.model.scopes import Scope, nearest
 from ..properties import Property
 from ..variants import Variant
 from .breadth_first import Backend, Exploration, MachineStep, Progress, Violation, explore
+from .checkpoint import CheckpointRefused
 from .compiled import CompiledBackend
+from .limits import Limits, OutOfMemory
 from .reference import ReferenceBackend
+from .toolchain import NoCompiler
+
+COMPILED = "compiled"
+"""The backend that compiles the whole search, not only a machine's steps."""
 
 BACKENDS: dict[str, Callable[[Machine, Scope], Backend]] = {
     CompiledBackend.name: CompiledBackend,
     ReferenceBackend.name: ReferenceBackend,
 }
+"""Those that give the steps of a machine to the search in Python."""
 
 
 def search(
     scope: Scope,
     variant: Variant | None = None,
-    backend: str = CompiledBackend.name,
+    backend: str | None = None,
     *,
     properties: Iterable[Property] | None = None,
     find_all: bool = False,
     max_states: int | None = None,
     progress: Progress | None = None,
+    limits: Limits | None = None,
 ) -> Exploration:
-    """Search a scope under the reference design or a variant's; raises `UnknownName`."""
-    if backend not in BACKENDS:
-        raise nearest("backend", backend, BACKENDS)
+    """Search a scope under the reference design or a variant's.
+
+    The backend is `COMPILED` unless one is named; where there is no compiler and no ``limits``,
+    which only that one keeps, it is Python's.  Raises `UnknownName`, `NoCompiler`,
+    `CheckpointRefused`, `OutOfMemory`.
+    """
+    if backend not in (None, COMPILED, *BACKENDS):
+        raise nearest("backend", str(backend), (COMPILED, *BACKENDS))
     machine = variant.machine(scope) if variant else scope.machine()
+    name = variant.name if variant else None
+    if backend in (None, COMPILED):
+        from .native import NativeSearch
+
+        try:
+            compiled = NativeSearch(
+                machine, scope, variant=name, properties=properties, max_states=max_states,
+                find_all=find_all, limits=limits)
+        except NoCompiler:
+            if backend == COMPILED or limits is not None:
+                raise
+        else:
+            return compiled.run(progress)
+    elif limits is not None:
+        raise ValueError(f"the backend {backend} keeps no limits")
     return explore(
-        BACKENDS[backend](machine, scope), machine, scope,
-        variant=variant.name if variant else None, properties=properties,
-        find_all=find_all, max_states=max_states, progress=progress,
+        BACKENDS[backend or CompiledBackend.name](machine, scope), machine, scope,
+        variant=name, properties=properties, find_all=find_all, max_states=max_states,
+        progress=progress,
     )
 
 
-__all__ = ["BACKENDS", "Exploration", "MachineStep", "Violation", "search"]
+__all__ = [
+    "BACKENDS", "COMPILED", "CheckpointRefused", "Exploration", "Limits", "MachineStep",
+    "NoCompiler", "OutOfMemory", "Violation", "search",
+]

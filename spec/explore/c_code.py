@@ -24,7 +24,6 @@ from kvoracle.model.terms import (
     Op,
     Quantified,
     Read,
-    Sort,
     Term,
     Variable,
     conjuncts,

@@ -7,6 +7,7 @@ written beside its place and renamed.  What does not fit, in any byte, is refuse
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,7 +23,8 @@ PIECE = 1 << 24
 
 
 class CheckpointRefused(Exception):
-    """A file from which a search cannot go on; the message says why."""
+    """A file from which a search cannot go on, or to which it cannot be written; the message
+    says why."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,11 @@ def write(path: Path, asked: Asked, program: str, counts: dict[str, Any], second
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        raise CheckpointRefused(f"cannot write {path}: {error.strerror}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _digest(line: bytes) -> bytes:
@@ -112,13 +117,16 @@ def _header(path: Path, file: BinaryIO) -> Header:
     line = file.readline(LONGEST_LINE).rstrip(b"\n")
     if file.readline(LONGEST_LINE).rstrip(b"\n") != _digest(line):
         raise CheckpointRefused(f"{path} is damaged: start the search anew")
-    found = json.loads(line)
+    try:
+        found = json.loads(line)
+        asked = found["asked"] | {"properties": tuple(found["asked"]["properties"])}
+        made = Header(Asked(**asked), found["program"], found["counts"], found["seconds"],
+                      tuple(found["sizes"]), found["digest"])
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointRefused(f"{path} is damaged: start the search anew") from None
     if found["byteorder"] != sys.byteorder:
         raise CheckpointRefused(f"{path} was written on a machine of another byte order")
-    asked = dict(found["asked"])
-    asked["properties"] = tuple(asked["properties"])
-    return Header(Asked(**asked), found["program"], found["counts"], found["seconds"],
-                  tuple(found["sizes"]), found["digest"])
+    return made
 
 
 def read(path: Path, known: Header, parts: Sequence[memoryview]) -> None:

@@ -12,11 +12,10 @@ and packed words at hand, and nothing to install but what nearly every machine h
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
-import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ from .breadth_first import Exploration, MachineStep, Progress, Successor, Violat
 from .c_code import CSource, Judged
 from .checkpoint import Asked, CheckpointRefused
 from .compiled import CompiledBackend
+from .layout import Layout
+from .limits import Limits, OutOfMemory, default_memory, default_threads
 from .reference import ReferenceBackend
 from .toolchain import library
 
@@ -47,69 +48,28 @@ CHECKPOINT_SHARE = 0.05
 _GOES_ON, _COMPLETE, _BROKEN, _ENOUGH, _MEMORY, _NEGATIVE, _REFUSED = range(7)
 
 
-class OutOfMemory(Exception):
-    """The memory allowed does not hold even the beginning of a search."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much of the machine a compiled search may take, and where it is kept.
-
-    ``memory`` bytes of states, table and buffers (default: `default_memory`); ``threads``
-    (default: as many as this process may use); the search is written to ``checkpoint`` now and
-    then and where it stops, and taken up from ``resume``.
-    """
-
-    memory: int | None = None
-    threads: int | None = None
-    symmetry: bool = False
-    checkpoint: Path | None = None
-    resume: Path | None = None
+_NUMBERS = ("distinct", "generated", "cut", "steps", "depth", "low", "high")
+_LISTS = ("parent", "nth", "shown", "shown_depth")
 
 
 class _Counts(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_uint64)
-          for name in ("distinct", "generated", "cut", "steps", "depth", "low", "high")),
-        *((name, ctypes.c_uint64 * KINDS) for name in ("parent", "nth", "shown", "shown_depth")),
-    )
+    """``Counts`` of search.c."""
+
+    _fields_ = (*((name, ctypes.c_uint64) for name in _NUMBERS),
+                *((name, ctypes.c_uint64 * KINDS) for name in _LISTS))
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: value if isinstance(value := getattr(self, name), int) else list(value)
-                for name, _ in self._fields_}
+        return {name: getattr(self, name) for name in _NUMBERS} \
+            | {name: list(getattr(self, name)) for name in _LISTS}
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> _Counts:
-        counts = cls()
-        for name, kind in cls._fields_:
-            setattr(counts, name, values[name] if isinstance(values[name], int)
-                    else kind(*values[name]))
-        return counts
+        lists = ((ctypes.c_uint64 * KINDS)(*values[name]) for name in _LISTS)
+        return cls(*(values[name] for name in _NUMBERS), *lists)
 
 
-def default_memory() -> int:
-    """Three quarters of what is free on this machine, or allowed to this process."""
-    free = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2]
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
-        group = Path("/sys/fs/cgroup")
-        most = (group / "memory.max").read_text("ascii").strip()
-        if most != "max":
-            free.append(int(most) - int((group / "memory.current").read_text("ascii")))
-    except (OSError, ValueError, IndexError):
-        pass  # no Linux, or no limit of this kind
-    return max(min(free), 0) * 3 // 4
-
-
-def default_threads() -> int:
-    """The processors this process may use."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
-
-
-def _api(source: str) -> Any:
-    made = library(source)
+def _api(made: ctypes.CDLL) -> Any:
+    """The functions of search.c with their types."""
     counts, words, whole = ctypes.POINTER(_Counts), ctypes.c_void_p, ctypes.c_uint64
     for name, result, arguments in (
         ("open", words, [whole, ctypes.c_int, whole, whole, whole, ctypes.c_int, whole,
@@ -140,8 +100,8 @@ class NativeSearch:
                  properties: Iterable[Property] | None = None, max_states: int | None = None,
                  find_all: bool = False, limits: Limits | None = None) -> None:
         self.machine, self.scope, self.limits = machine, scope, limits or Limits()
-        self.python = CompiledBackend(machine, scope)
-        self.bits = BitLayout(self.python.layout)
+        self.layout = Layout(machine, scope)
+        self.bits = BitLayout(self.layout)
         self.find_all = find_all
         self.chosen = [p for p in (properties or PROPERTIES.values()) if p.applies(machine)]
         self.memory = self.limits.memory or default_memory()
@@ -152,27 +112,30 @@ class NativeSearch:
         known |= {p.name: p for p in self.chosen}
         self.known = list(known.values())
         self.number = {p.name: i for i, p in enumerate(self.known)}
-        self.judged = Judged(
-            {i: p.over_states(machine) for i, p in enumerate(self.known) if not p.is_step},
-            {i: {a: p.over_steps(machine, a) for a in machine.actions}
-             for i, p in enumerate(self.known) if p.is_step},
-            {},
-        )
+        over_steps = {i: {a: p.over_steps(machine, a) for a in machine.actions}
+                      for i, p in enumerate(self.known) if p.is_step}
+        over_states = {i: p.over_states(machine)
+                       for i, p in enumerate(self.known) if not p.is_step}
         present = {part.name for part in machine.parts}
-        self.situations = [(p.name, w.name) for p in self.known for w in p.witnesses
-                           if set(w.parts) <= present]
-        functions = {(p.name, w.name): w.function for p in self.known for w in p.witnesses}
-        shown = {i: invariant(machine, key[1], functions[key])
-                 for i, key in enumerate(self.situations)}
-        self.judged = Judged(self.judged.over_states, self.judged.over_steps, shown)
+        met = {(p.name, w.name): w.function for p in self.known for w in p.witnesses
+               if set(w.parts) <= present}
+        self.situations = list(met)
+        self.judged = Judged(over_states, over_steps, {
+            i: invariant(machine, key[1], function)
+            for i, (key, function) in enumerate(met.items())})
         if max(len(self.known), len(self.situations)) > KINDS:
             raise ImpossibleConfig(f"more than {KINDS} properties, or situations, in one search")
         source = CSource(machine, scope, self.bits, self.judged, self.limits.symmetry).text
         self.program = hashlib.sha256(source.encode()).hexdigest()
-        self._c = _api(source)
+        self._c = _api(library(source))
         self._search: int | None = None
         self._max_states = max_states
         self.seconds = 0.0
+
+    @functools.cached_property
+    def python(self) -> CompiledBackend:
+        """The Python reading, for the few states of counterexamples."""
+        return CompiledBackend(self.machine, self.scope)
 
     # --- running ------------------------------------------------------------------
 
@@ -184,6 +147,8 @@ class NativeSearch:
         try:
             if self.limits.resume is not None:
                 self._restore(self.limits.resume)
+            elif self.limits.checkpoint is not None:
+                self._keep(0.0)  # a place that cannot be written shows now, not hours later
             return self._run(result, progress)
         finally:
             self._c.kv_close(self._search)
@@ -239,10 +204,10 @@ class NativeSearch:
         threads = self.limits.threads or default_threads()
         opened: int | None = self._c.kv_open(
             self.memory, threads, over_states, over_steps, shown, self.find_all,
-            self._max_states or 0, self.bits.pack(self.python.initial))
+            self._max_states or 0, self.bits.pack(self.layout.initial))
         if opened is None:
-            raise OutOfMemory(f"{self.memory / 2**20:,.1f} MiB are too little for a search, or more "
-                              "than the system gives")
+            raise OutOfMemory(f"{self.memory / 2**20:,.1f} MiB are too little for a search, or "
+                              "more than the system gives")
         return opened
 
     def _counts(self) -> _Counts:
@@ -353,7 +318,7 @@ class NativeSearch:
         numbers = [number]
         while numbers[-1]:
             numbers.append(self._parent(numbers[-1]))
-        state, run = self.python.initial, []
+        state, run = self.layout.initial, []
         for following in list(reversed(numbers))[1:]:
             wanted = self._state(following)
             action, values, state = next(
@@ -399,7 +364,7 @@ class NativeSearch:
         return Violation(name, tuple(n for n in broken if n != name), (*run, self._step(last)))
 
     def _broken_at_first(self) -> list[str]:
-        initial = self.python.initial
+        initial = self.layout.initial
         return [p.name for p in self.chosen if not p.is_step and not self._holds(
             self.judged.over_states[self.number[p.name]], initial, None)]
 

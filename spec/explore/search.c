@@ -318,7 +318,7 @@ static __attribute__((noinline)) void emit(Task *k, const word *t, uint64_t brea
 
 static void expand(Search *x, Task *k)
 {
-    enum { PROBE = 8, COMPARE = 16 };
+    enum { PROBE = 16, COMPARE = 32 };
     uint64_t from = x->now.low + (uint64_t)(k - x->task) * x->task_states;
     uint64_t to = from + x->task_states;
     uint32_t parent = 0, kept = 0, count[SHARDS] = {0};

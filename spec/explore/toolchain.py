@@ -16,7 +16,7 @@ from pathlib import Path
 
 import platformdirs
 
-FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden")
+FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden")
 
 KEPT_DAYS = 30
 """A library not used for so long is removed when another is made."""
@@ -77,7 +77,8 @@ def _compile(command: tuple[str, ...], source: str, target: Path) -> None:
         if done.returncode:
             said = next((line for line in done.stderr.splitlines() if "error" in line),
                         done.stderr.strip()[:200])
-            raise NoCompiler(f"{shlex.join(command)} failed: {said} (the backend python needs none)")
+            raise NoCompiler(
+                f"{shlex.join(command)} failed: {said} (the backend python needs no compiler)")
         os.replace(made, target)
 
 
