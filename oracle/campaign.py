@@ -12,13 +12,13 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from .engines.process import EngineNotFound, EngineProcess
 from .engines.protocol import BadStimulus, Engine
-from .events import AnyObservation, AnyStimulus, Config
+from .events import AnyObservation, AnyStimulus, Checked, Config
 from .explain import Explanation, explain
 from .judge import Finding
 from .scenario import UNMET, Scenario, perform, recorded
@@ -33,6 +33,10 @@ Progress = Callable[[str, int, int, int], None]
 MOST_LOST = 3
 """Runs in which the engine hung or did not even start, after which it is given up: each of
 them may take minutes."""
+
+CONFIRMED = 3
+"""Times that a shrunk run is played again: of an engine that fails only sometimes, shrinking
+picks the runs that happen to fail."""
 
 HUNG_ATTEMPTS = 20
 """Attempts at shrinking a run that hangs."""
@@ -63,7 +67,7 @@ class Unstable:
 
 @dataclass
 class Campaign:
-    """What a campaign against one engine came to.
+    """What a campaign against one engine came to.  ``rested`` counts runs seen to the end.
 
     ``not_judged`` counts the runs that the engine refused, by its reason.  ``stopped`` says why
     the campaign ended before its time, ``unwritten`` which findings could not be written.
@@ -76,6 +80,7 @@ class Campaign:
     judged: int = 0
     stored: int = 0
     read: int = 0
+    rested: int = 0
     evaluated: dict[str, int] = field(default_factory=dict)
     findings: dict[object, Reported] = field(default_factory=dict)
     not_judged: dict[str, int] = field(default_factory=dict)
@@ -99,6 +104,7 @@ class Campaign:
         self.judged += judge.judged
         self.stored += judge.stored
         self.read += judge.read
+        self.rested += any(isinstance(o, Checked) for _, seen in outcome.log[-1:] for o in seen)
         self.unseen = tuple(sorted({*self.unseen, *judge.unseen}))
         for name, n in judge.evaluated.items():
             self.evaluated[name] = self.evaluated.get(name, 0) + n
@@ -220,8 +226,7 @@ class Runner:
             again = run()
         except BadStimulus:
             again = None
-        if again is None or again.finding is None or failure_key(again.finding) != key \
-                or again.stimuli != outcome.stimuli:
+        if again is None or _key(again) != key or again.stimuli != outcome.stimuli:
             self._does_not_repeat(label, outcome)
             return
         self._progress(f"shrinking what {label} found", 0, 0, self._found())
@@ -231,7 +236,10 @@ class Runner:
             return
         try:
             shrunk = self._shrunk(outcome)
+            confirmed = self._confirmed(shrunk.outcome, 1 if _hung(outcome) else CONFIRMED)
         except NotRepeatable:
+            confirmed = False
+        if not confirmed:
             self._does_not_repeat(label, outcome)
             return
         given, left = len(outcome.log), len(shrunk.outcome.log)
@@ -249,11 +257,17 @@ class Runner:
         patience = self._process.answer_timeout
         self._process.answer_timeout = min(patience, PATIENCE)
         try:
-            shrunk = shrink(self.engine, outcome, attempts=min(HUNG_ATTEMPTS, BUDGET))
+            return shrink(self.engine, outcome, attempts=min(HUNG_ATTEMPTS, BUDGET))
         finally:
             self._process.answer_timeout = patience
-        sure = play(self.engine, shrunk.outcome.config, shrunk.outcome.stimuli)
-        return replace(shrunk, outcome=sure if _hung(sure) else outcome)
+
+    def _confirmed(self, outcome: Outcome, times: int) -> bool:
+        """Whether the run fails in the same way whenever it is played, with all patience."""
+        for _ in range(times):
+            again = play(self.engine, outcome.config, outcome.stimuli)
+            if again.stimuli != outcome.stimuli or _key(again) != _key(outcome):
+                return False
+        return True
 
     def _may_be_lost(self, outcome: Outcome) -> None:
         if not _hung(outcome) and outcome.engine:
@@ -295,6 +309,10 @@ class Runner:
             self.campaign.unwritten.append(f"{file}: {error.strerror}")
             return None
         return file
+
+
+def _key(outcome: Outcome) -> object:
+    return failure_key(outcome.finding) if outcome.finding is not None else None
 
 
 def _hung(outcome: Outcome) -> bool:

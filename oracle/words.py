@@ -89,7 +89,7 @@ def observation(o: e.AnyObservation) -> str:
     if isinstance(o, e.Computed):
         return f"{o.r}: {_count(o.n, 'token')} computed"
     if isinstance(o, e.Planned):
-        return f"{o.r}: stores {_chunks(o.groups)}"
+        return f"{o.r}: stores {_chunks(o.groups) or 'nothing'}"
     if isinstance(o, e.Refused):
         return f"{o.r}: refused"
     if isinstance(o, e.Cursor):

@@ -123,7 +123,7 @@ def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
     if kinds:
         return "BROKEN (crash)" if kinds == {"crash"} else "BROKEN"
     counted = {
-        "NoCrash": (campaign.judged, "events"), "NoLeak": (campaign.runs, "runs"),
+        "NoCrash": (campaign.judged, "events"), "NoLeak": (campaign.rested, "runs"),
         "TrueBytes": (campaign.stored, "positions"), "LoadedBytes": (campaign.read, "positions"),
     }
     times, what = counted.get(name, (campaign.evaluated.get(name, 0), "checks"))
