@@ -154,6 +154,8 @@ class Proof:
             return asked
         if str(asked) in self._unproved:  # by more hypotheses than now
             return self._unproved[str(asked)]
+        if z3.is_true(goal.formula):
+            return asked
         known = [] if goal.property == "Division" \
             else self._known(goal.property, at_first=goal.action == "at first")
         answer = decide([*known, *goal.assumed], goal.formula, self.effort)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvoracle.model.machine import Machine
 from kvoracle.model.rules import (
     REFERENCE,
     Claim,
@@ -23,7 +22,7 @@ from kvoracle.model.rules import (
     storable,
     tokens_counted,
 )
-from kvoracle.model.scopes import CORE, Scope
+from kvoracle.model.scopes import SCOPES
 from kvoracle.model.terms import Bound, Sort, Term
 from kvoracle.spec.explore.reference import ReferenceBackend
 
@@ -74,18 +73,18 @@ def test_each_bound_alone_limits_the_storable_chunks(claim: Claim) -> None:
     assert storable(relaxed["keys"]) == by_keys(claim)
 
 
+PLAIN = ReferenceBackend(SCOPES["seed"].machine(), SCOPES["seed"])
+
+
 class _Numbers(dict[str, int]):
     """Names a claim's fields as bound variables and evaluates terms over them."""
 
     def __init__(self, claim: Claim) -> None:
         self.bounds = {name: Bound(name, Sort("Count")) for name in claim._fields}
-        scope = Scope("none", "", CORE, {"Request": 1, "Group": 1, "Tokens": 1, "Chunk": 1,
-                                         "Chunks": 1, "Blocks": 1, "Accepted": 1}, {})
-        self.backend = ReferenceBackend(Machine(CORE, REFERENCE), scope)
         self.values = {self.bounds[n]: getattr(claim, n) for n in claim._fields}
 
     def value(self, term: Term) -> int:
-        return self.backend.value(term, self.values, self.backend.initial)
+        return PLAIN.value(term, self.values, PLAIN.initial)
 
 
 @given(CLAIMS)
