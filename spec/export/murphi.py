@@ -330,7 +330,7 @@ class Program:
         lines: Block = []
         for name, term in conditions:
             lines.append(f"  -- {name}")
-            block = self.writer.block(term, names, BOOL, bare=_plain(term))
+            block = self.writer.condition(term, names)
             lines += ["  " + line for line in hang("& " if len(lines) > 1 else "  ", block)]
         return lines or ["  true"]
 
@@ -444,10 +444,6 @@ class Program:
                 lines += ["", *self._statement(
                     "cover", f"{wanted.name}: {witness.name}", term, {})]
         return lines
-
-
-def _plain(term: Term) -> bool:
-    return isinstance(term, Op) and term.name in ("eq", "ne", "lt", "le")
 
 
 def _narrowed(update: Update) -> Update:

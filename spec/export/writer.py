@@ -157,6 +157,10 @@ class Writer(ABC):
         lines, whole = self._piece(term, names, want, room if bare else room - 2)
         return lines if bare or whole else hang("(", lines, ")")
 
+    def condition(self, term: Term, names: Names) -> Block:
+        """The term as one of several conditions: in parentheses unless it is a comparison."""
+        return self.block(term, names, BOOL, bare=_is_comparison(term))
+
     def _piece(self, term: Term, names: Names, want: Sort | None,
                room: int) -> tuple[Block, bool]:
         """The lines, and whether they are of one piece."""
