@@ -56,6 +56,18 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _bytes(text: str) -> int:
+    number = text.upper().removesuffix("B").removesuffix("I")
+    unit = {"K": 10, "M": 20, "G": 30, "T": 40}.get(number[-1:], 0)
+    try:
+        size = int(float(number[:-1] if unit else number) * 2**unit)
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"expected a size such as 500M or 4G, not {text!r}")
+    return size
+
+
 def version() -> str:
     """The installed version."""
     try:
@@ -92,8 +104,9 @@ def parser() -> argparse.ArgumentParser:
     explore.add_argument("--variant", metavar="V")
     explore.add_argument("--property", action="append", metavar="P",
                          help="only these properties (default: all)")
-    explore.add_argument("--backend", default="python", metavar="B",
-                         help="python (default) or reference")
+    explore.add_argument("--backend", metavar="B",
+                         help="compiled (default; python where there is no compiler), python or "
+                              "reference")
     explore.add_argument("--max-states", type=_positive, metavar="N")
     _common(explore)
 

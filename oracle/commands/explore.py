@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from pathlib import Path
 from typing import Any
 
 from kvoracle.model.scopes import SCOPES
 from kvoracle.model.scopes import scope as find_scope
-from kvoracle.spec.explore import Exploration, search
+from kvoracle.spec.explore import (
+    CheckpointRefused,
+    Exploration,
+    NoCompiler,
+    OutOfMemory,
+    search,
+)
 from kvoracle.spec.properties import EVERYTHING, named
 from kvoracle.spec.variants import variant as find_variant
 
@@ -16,29 +24,100 @@ from ..console import Status, note, out, table, write_json
 from ..verify import because, run_lines
 
 
+NO_COMPILER = "no C compiler: exploring in Python, some hundred times slower"
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Search one scope, or each of them."""
+    try:
+        return _run(arguments)
+    except NoCompiler as error:
+        raise exits.UserError(str(error), exits.UNJUDGED) from None
+    except OutOfMemory as error:
+        raise exits.UserError(f"{error} (--max-memory)", exits.UNJUDGED) from None
+    except CheckpointRefused as error:
+        raise exits.UserError(str(error)) from None
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    kept = header(Path(arguments.resume)).asked if arguments.resume is not None else None
+    if kept is not None:
+        _as_kept(arguments, kept)
     variant = find_variant(arguments.variant) if arguments.variant else None
     names = dict.fromkeys(arguments.scope or [variant.scope if variant else "seed"])
     scopes = [find_scope(n) for n in (SCOPES if "all" in names else names)]
     properties = [named(n) for n in dict.fromkeys(arguments.property or ())] or None
+    limits = _limits(arguments, len(scopes))
     status = Status()
     results = []
     for scope in scopes:
-        results.append(search(
-            scope, variant, arguments.backend,
-            properties=properties, max_states=arguments.max_states,
-            progress=lambda r, frontier: status.show(
-                f"{r.scope}: {r.distinct:,} states, {r.generated / max(r.seconds, 1e-9):,.0f} "
-                f"generated/s, depth {r.depth}, frontier {frontier:,}"),
-        ))
-        status.clear()
-        _print(results[-1], arguments.max_states)
+        try:
+            result = search(
+                scope, variant, arguments.backend,
+                properties=properties, max_states=arguments.max_states, limits=limits,
+                progress=lambda r, frontier: status.show(_progress(r, frontier)),
+            )
+        except KeyboardInterrupt:
+            status.clear()
+            if limits is not None and limits.checkpoint is not None:
+                note(f"the search is kept: kvoracle explore --resume {_quoted(limits.checkpoint)}")
+            raise
+        finally:
+            status.clear()
+        if arguments.backend is None and result.backend != COMPILED and not results:
+            note(NO_COMPILER)
+        results.append(result)
+        _print(result, arguments, limits)
     code = _code(results)
     if arguments.json is not None:
         write_json(arguments.json, {"kvoracle": 1, "kind": "explore", "exit_code": code,
                                     "results": [_data(r) for r in results]})
     return code
+
+
+def _as_kept(arguments: argparse.Namespace, kept: Asked) -> None:
+    """A search that goes on does what it did; what the command line leaves open is the file's."""
+    arguments.scope = arguments.scope or [kept.scope]
+    arguments.variant = arguments.variant or kept.variant
+    arguments.property = arguments.property or list(kept.properties)
+    arguments.symmetry = arguments.symmetry or kept.symmetry
+    arguments.checkpoint = arguments.checkpoint or arguments.resume
+
+
+def _limits(arguments: argparse.Namespace, scopes: int) -> Limits | None:
+    """What only the compiled backend keeps; None where nothing of it is asked for."""
+    asked = [name for name in ("max_memory", "jobs", "symmetry", "checkpoint", "resume")
+             if getattr(arguments, name)]
+    if not asked:
+        return None
+    if arguments.backend not in (None, COMPILED):
+        raise exits.UserError(f"--{asked[0].replace('_', '-')} needs the backend {COMPILED}, "
+                              f"not {arguments.backend}")
+    if arguments.checkpoint and scopes > 1:
+        raise exits.UserError("a checkpoint keeps the search of one scope: name one")
+    return Limits(
+        memory=arguments.max_memory, threads=arguments.jobs, symmetry=arguments.symmetry,
+        checkpoint=Path(arguments.checkpoint) if arguments.checkpoint else None,
+        resume=Path(arguments.resume) if arguments.resume else None,
+    )
+
+
+def _progress(r: Exploration, frontier: int) -> str:
+    memory = f", {_size(r.memory)}" if r.memory else ""
+    return (f"{r.scope}: {r.distinct:,} states{memory}, "
+            f"{r.generated / max(r.seconds, 1e-9):,.0f} generated/s, depth {r.depth}, "
+            f"frontier {frontier:,}")
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 2**10:,.1f} KiB"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
 
 
 def _code(results: list[Exploration]) -> int:
@@ -48,18 +127,22 @@ def _code(results: list[Exploration]) -> int:
     return exits.HOLDS if judged else exits.UNJUDGED
 
 
-def replay_line(scope: str, variant: str | None, name: str) -> str:
+def replay_line(scope: str, variant: str | None, name: str, symmetry: bool = False) -> str:
     """The command that finds the same run again: the search is deterministic."""
     design = f" --variant {variant}" if variant else ""
-    return f"kvoracle explore --scope {scope}{design} --property {name}"
+    way = " --symmetry" if symmetry else ""
+    return f"kvoracle explore --scope {scope}{design}{way} --property {name}"
 
 
-def _print(r: Exploration, limit: int | None) -> None:
+def _print(r: Exploration, arguments: argparse.Namespace, limits: Limits | None) -> None:
     design = f", variant {r.variant}" if r.variant else ""
-    out(f"scope {r.scope}{design}, backend {r.backend}: {SCOPES[r.scope].doc}")
+    way = ", up to renaming" if arguments.symmetry else ""
+    scope = find_scope(r.scope)
+    out(f"scope {r.scope}{design}, backend {r.backend}{way}: {scope.doc}")
     out(f"{r.distinct:,} distinct states, {r.generated:,} generated, {r.cut:,} cut by the scope's "
         f"bounds, depth {r.depth}")
-    note(f"{r.seconds:.2f} s, {r.generated / max(r.seconds, 1e-9):,.0f} generated/s")
+    memory = f", {_size(r.memory)} for the states" if r.memory else ""
+    note(f"{r.seconds:.2f} s, {r.generated / max(r.seconds, 1e-9):,.0f} generated/s{memory}")
     rows = []
     for name, count in r.evaluated.items():
         witnesses = r.witnesses.get(name, {})
@@ -71,7 +154,6 @@ def _print(r: Exploration, limit: int | None) -> None:
     else:
         out("not judged: the properties asked for say nothing about this scope")
     for violation in r.violations.values():
-        scope = SCOPES[r.scope]
         out()
         also = f" (and {', '.join(violation.also)})" if violation.also else ""
         machine = find_variant(r.variant).machine(scope) if r.variant else scope.machine()
@@ -81,17 +163,32 @@ def _print(r: Exploration, limit: int | None) -> None:
         out(f"A shortest run, of {len(violation.run)} steps:")
         for line in run_lines(machine, scope, violation.run):
             out(line)
-        out(f"replay: {replay_line(r.scope, r.variant, violation.property)}")
-    if not r.complete and not r.violations:
-        out(f"not everything was searched: the limit of {limit:,} states was reached")
+        line = replay_line(r.scope, r.variant, violation.property, arguments.symmetry)
+        out(f"replay: {line}")
+    if r.stopped:
+        out(f"not everything was searched: {_stopped(r, arguments, limits)}")
     out()
+
+
+def _stopped(r: Exploration, arguments: argparse.Namespace, limits: Limits | None) -> str:
+    """Why a search ended early, and how to go on."""
+    kept = limits.checkpoint if limits is not None else None
+    resume = f"kvoracle explore --resume {_quoted(kept)}" if kept is not None else ""
+    if r.stopped == "memory":
+        more = f"{resume} --max-memory SIZE goes on" if resume \
+            else "--max-memory gives more, --checkpoint keeps a search to go on from"
+        fewer = "" if arguments.symmetry else "; --symmetry needs fewer states"
+        return (f"{r.distinct:,} states were searched in the memory allowed, {_size(r.memory)}; "
+                f"{more}{fewer}")
+    text = f"the limit of {arguments.max_states:,} states was reached"
+    return f"{text}; {resume} goes on" if resume else text
 
 
 def _data(r: Exploration) -> dict[str, Any]:
     return {
         "scope": r.scope, "variant": r.variant, "backend": r.backend, "distinct": r.distinct,
         "generated": r.generated, "cut": r.cut, "depth": r.depth, "seconds": r.seconds,
-        "complete": r.complete, "evaluated": r.evaluated, "situations": r.witnesses,
+        "complete": r.complete, "stopped": r.stopped, "evaluated": r.evaluated, "situations": r.witnesses,
         "violations": {
             name: [{"action": s.action, **s.values} for s in v.run]
             for name, v in r.violations.items()
