@@ -108,6 +108,15 @@ def parser() -> argparse.ArgumentParser:
                          help="compiled (default; python where there is no compiler), python or "
                               "reference")
     explore.add_argument("--max-states", type=_positive, metavar="N")
+    explore.add_argument("--max-memory", type=_bytes, metavar="SIZE",
+                         help="for states, such as 4G (default: three quarters of what is free)")
+    explore.add_argument("--jobs", type=_positive, metavar="N", help="threads (default: all)")
+    explore.add_argument("--symmetry", action="store_true",
+                         help="of states that differ by a renaming of requests, search one")
+    explore.add_argument("--checkpoint", metavar="FILE",
+                         help="keep the search here, now and then and where it stops")
+    explore.add_argument("--resume", metavar="FILE",
+                         help="go on from a checkpoint, and keep the search there")
     _common(explore)
 
     fuzz = commands.add_parser("fuzz", help="random runs against one engine")

@@ -11,12 +11,12 @@ from typing import Any
 
 from kvoracle.model.scopes import SCOPES
 from kvoracle.model.scopes import scope as find_scope
-from kvoracle.spec.explore import Exploration
+from kvoracle.spec.explore import COMPILED, Exploration
 from kvoracle.spec.properties import PROPERTIES
 
 from .. import exits
 from ..campaign import Campaign, Runner
-from ..console import Status, out, table, write_json
+from ..console import Status, note, out, table, write_json
 from ..engines.protocol import Engine
 from ..engines.registry import EngineUnavailable, open_engine
 from ..observed import OBSERVED
@@ -24,6 +24,7 @@ from ..scenario import shipped
 from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
 from ..workload import CHECKED, profile
 from . import fuzz
+from .explore import NO_COMPILER
 
 Campaigns = list[tuple[str, "Campaign | EngineUnavailable"]]
 """By engine, what driving it came to, or why there is none."""
@@ -56,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
         proof = prove(None, None, lambda what: status.show(f"proving {what}"))
         searches = explored(scopes, None, lambda r, frontier: status.show(
             f"exploring {r.scope}: {r.distinct:,} states, frontier {frontier:,}"))
+        if any(r.backend != COMPILED for r in searches):
+            note(NO_COMPILER)
         campaigns: Campaigns = [
             (name, future if isinstance(future, EngineUnavailable) else future.result())
             for name, future in futures

@@ -10,19 +10,21 @@ from typing import Any
 from kvoracle.model.scopes import SCOPES
 from kvoracle.model.scopes import scope as find_scope
 from kvoracle.spec.explore import (
+    COMPILED,
     CheckpointRefused,
     Exploration,
+    Limits,
     NoCompiler,
     OutOfMemory,
     search,
 )
+from kvoracle.spec.explore.checkpoint import Asked, header
 from kvoracle.spec.properties import EVERYTHING, named
 from kvoracle.spec.variants import variant as find_variant
 
 from .. import exits
 from ..console import Status, note, out, table, write_json
 from ..verify import because, run_lines
-
 
 NO_COMPILER = "no C compiler: exploring in Python, some hundred times slower"
 
@@ -188,7 +190,8 @@ def _data(r: Exploration) -> dict[str, Any]:
     return {
         "scope": r.scope, "variant": r.variant, "backend": r.backend, "distinct": r.distinct,
         "generated": r.generated, "cut": r.cut, "depth": r.depth, "seconds": r.seconds,
-        "complete": r.complete, "stopped": r.stopped, "evaluated": r.evaluated, "situations": r.witnesses,
+        "complete": r.complete, "stopped": r.stopped, "evaluated": r.evaluated,
+        "situations": r.witnesses,
         "violations": {
             name: [{"action": s.action, **s.values} for s in v.run]
             for name, v in r.violations.items()
