@@ -58,13 +58,10 @@ class ProofResult:
                 if o.property in carried | shared or o.property.endswith(" in range")]
 
     def proved(self, name: str) -> bool:
-        """Whether the property holds for all sizes.
-
-        Invariants are proved together, each from all of them: one that fails leaves the others
-        without proof, though not refuted.
-        """
+        """Whether the property holds for all sizes: its obligations are proved, and nothing is
+        assumed for them that is not."""
         mine = self.of(name)
-        return bool(mine) and not self.failed
+        return bool(mine) and all(o.verdict == "proved" for o in mine)
 
 
 def machine_of(variant: Variant | None) -> Machine:
@@ -79,13 +76,19 @@ def prove(variant: Variant | None = None, properties: Iterable[Property] | None 
     """Decide every obligation of a design (Z3 is imported here, not before)."""
     from kvoracle.spec.prove.obligations import Proof
 
-    result = ProofResult(variant.name if variant else None)
-    for o in Proof(machine_of(variant), properties).obligations():
+    proof = Proof(machine_of(variant), properties)
+    decided = []
+    for o in proof.obligations():
         if progress is not None:
             progress(str(o))
-        result.obligations.append(
-            Shown(o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame))
-    return result
+        decided.append(o)
+    if any(o.answer.verdict != "proved" for o in decided):
+        # Something is broken: what was proved on its assumption is decided again without it.
+        decided = proof.settled()
+    return ProofResult(variant.name if variant else None, [
+        Shown(o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame)
+        for o in decided
+    ])
 
 
 def counterexample(name: str, variant: Variant | None) -> tuple[str, Violation] | None:
