@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     properties = [named(n) for n in dict.fromkeys(arguments.property or ())] or None
     limits = _limits(arguments, len(scopes))
     status = Status()
-    results = []
+    results: list[Exploration] = []
     for scope in scopes:
         try:
             result = search(

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,18 +39,21 @@ class Asked:
 
     def difference(self, other: Asked) -> str | None:
         """The first thing in which the two differ, in words."""
-        for name, mine in asdict(self).items():
-            theirs = getattr(other, name)
+        for name, words in _ASKED.items():
+            mine, theirs = words(self), words(other)
             if mine != theirs:
-                return f"its {name.replace('_', ' ')} is {_shown(mine)}, not {_shown(theirs)}"
+                return f"{name} {mine}, not {theirs}"
         return None
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value)) or "none"
-    return {None: "the reference", True: "on", False: "off"}.get(value, str(value)) \
-        if value is None or isinstance(value, bool) else str(value)
+_ASKED: dict[str, Callable[[Asked], str]] = {
+    "it searches": lambda a: a.scope,
+    "its design is": lambda a: a.variant or "the reference",
+    "it judges": lambda a: ", ".join(a.properties),
+    "it goes on to": lambda a: "every violation" if a.find_all else "the first violation",
+    "it tells": lambda a: "no states apart that differ by a renaming" if a.symmetry
+                          else "all states apart",
+}
 
 
 @dataclass(frozen=True)

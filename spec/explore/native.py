@@ -206,8 +206,10 @@ class NativeSearch:
             self.memory, threads, over_states, over_steps, shown, self.find_all,
             self._max_states or 0, self.bits.pack(self.layout.initial))
         if opened is None:
-            raise OutOfMemory(f"{self.memory / 2**20:,.1f} MiB are too little for a search, or "
-                              "more than the system gives")
+            raise OutOfMemory(
+                f"a search needs 5 MiB or more, not {self.memory / 2**20:,.1f}"
+                if self.memory < 5 * 2**20 else
+                f"the system gives no {self.memory / 2**20:,.1f} MiB: use less")
         return opened
 
     def _counts(self) -> _Counts:

@@ -44,6 +44,7 @@
 #define SMALLEST_SHARD 1024
 #define FULL 0.7    /* the table grows when fuller than this */
 #define FULLEST 0.85 /* and is never fuller than this */
+#define BUFFERS (4u << 20) /* kept free for the candidates of a block, more where it has more */
 #define STATE_BYTES (W * sizeof(word) + sizeof(uint32_t))
 
 enum status { GOES_ON, COMPLETE, BROKEN, ENOUGH, MEMORY, NEGATIVE, REFUSED };
@@ -208,9 +209,16 @@ static uint64_t buffers(const Search *x)
     return sum + sizeof(Search);
 }
 
-static uint64_t needed(const Search *x, uint64_t states, uint64_t shard_slots)
+static uint64_t in_use(const Search *x, uint64_t states, uint64_t shard_slots)
 {
-    return states * STATE_BYTES + SHARDS * shard_slots * sizeof(uint64_t) + buffers(x);
+    return states * STATE_BYTES + SHARDS * shard_slots * sizeof(uint64_t);
+}
+
+/* What the memory allowed leaves for states and table. */
+static uint64_t for_states(const Search *x)
+{
+    uint64_t kept = buffers(x) > BUFFERS ? buffers(x) : BUFFERS;
+    return x->budget > kept ? x->budget - kept : 0;
 }
 
 /* How many slots a shard needs so that `states` fit, the present number if they do; 0: they do
@@ -222,17 +230,14 @@ static uint64_t slots_for(const Search *x, uint64_t states, uint64_t fullest_sha
         return 0;
     while (states > FULL * SHARDS * wanted || fullest_shard > 0.9 * wanted)
         wanted *= 2;
-    if (needed(x, states, wanted) <= x->budget)
+    if (in_use(x, states, wanted) <= for_states(x))
         return wanted;
     /* No room to double: as many slots as leave room for the states they can hold. */
-    double left = (double)x->budget - buffers(x);
-    if (left <= 0)
-        return 0;
-    wanted = left / (STATE_BYTES * FULLEST + sizeof(uint64_t)) / SHARDS;
+    wanted = for_states(x) / (STATE_BYTES * FULLEST + sizeof(uint64_t)) / SHARDS;
     if (wanted < present)
         wanted = present;
     if (wanted < SMALLEST_SHARD || states > FULLEST * SHARDS * wanted
-        || fullest_shard > 0.95 * wanted || needed(x, states, wanted) > x->budget)
+        || fullest_shard > 0.95 * wanted || in_use(x, states, wanted) > for_states(x))
         return 0;
     return wanted;
 }
@@ -880,7 +885,7 @@ API int kv_words(void) { return W; }
 /* Bytes in use for states, table and buffers. */
 API uint64_t kv_memory(const Search *x)
 {
-    return needed(x, x->now.distinct, x->shard_slots);
+    return in_use(x, x->now.distinct, x->shard_slots) + buffers(x);
 }
 
 /* The number of a state, or NONE. */
