@@ -6,84 +6,48 @@ so with a guard, but only where the numbers allow it to happen, so that it stays
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvoracle.model.machine import Action, Assign
 from kvoracle.model.scopes import Scope
 from kvoracle.model.terms import (
     Bound,
-    Literal,
-    Op,
     Quantified,
-    Read,
     Sort,
     Term,
     Variable,
+    children,
     conjunction,
     implies,
     lift,
 )
 
-Interval = tuple[float, float]
+from ..explore.intervals import interval
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Intervals of terms in a scope; ``named`` are the bodies of definitions by their names."""
+    """Intervals of terms in a scope; ``expand`` replaces definitions by what they stand for."""
 
     scope: Scope
-    named: Mapping[str, Term]
+    expand: Callable[[Term], Term]
 
-    def of(self, term: Term) -> Interval:
+    def of(self, term: Term) -> tuple[int, int]:
         """Numbers between which the term's value lies; truths count as 0 and 1."""
-        if isinstance(term, Literal):
-            return int(term.value), int(term.value)
-        if isinstance(term, Bound):
-            return 0, self.scope.size(term.sort) - 1
-        if isinstance(term, Read):
-            return self._read(term.variable)
-        if isinstance(term, Quantified):
-            return 0, 1
-        assert isinstance(term, Op)
-        lows, highs = zip(*map(self.of, term.args))
-        if term.name == "add":
-            return sum(lows), sum(highs)
-        if term.name == "sub":
-            return lows[0] - highs[1], highs[0] - lows[1]
-        if term.name == "ite":
-            return min(lows[1:]), max(highs[1:])
-        if term.name in ("min", "max"):
-            choose = min if term.name == "min" else max
-            return choose(lows), choose(highs)
-        if term.name == "div":
-            return min(lows[0], lows[0] // lows[1]), max(0, highs[0] // lows[1])
-        return 0, 1
-
-    def _read(self, variable: Variable) -> Interval:
-        if variable.name in self.named:
-            return self.of(self.named[variable.name])
-        if not variable.rigid:
-            return 0, self.scope.size(variable.sort) - 1
-        values = [int(v) for v in constant_values(self.scope, variable)]
-        default = int(self.scope.constant(variable, (-1,)))
-        return min(*values, default), max(*values, default)
+        return interval(self.expand(term), self.scope)
 
     def inside(self, term: Term, sort: Sort) -> bool:
         """Whether the term's value is a member of the sort, whatever the state."""
         low, high = self.of(term)
         return 0 <= low and high < self.scope.size(sort)
 
-    def widest(self, term: Term) -> float:
+    def widest(self, term: Term) -> int:
         """The greatest distance from 0 that the term or any part of it can have."""
-        parts: tuple[Term, ...] = ()
-        if isinstance(term, Op):
-            parts = term.args
-        elif isinstance(term, Read):
-            parts = term.index
-        elif isinstance(term, Quantified):
-            parts = (term.body,)
-        return max(*map(abs, self.of(term)), *map(self.widest, parts), 0)
+        return self._widest(self.expand(term))
+
+    def _widest(self, term: Term) -> int:
+        return max(*map(abs, interval(term, self.scope)), *map(self._widest, children(term)))
 
 
 def constant_values(scope: Scope, variable: Variable) -> tuple[int, ...]:

@@ -218,7 +218,7 @@ class Program:
                 else f"  {name}: 0..{self.scope.size(sort) - 1};")
         functions = self.definitions or self.extremes
         if functions:
-            widest = int(max(map(self.prepared.bounds.widest, self._terms), default=0))
+            widest = max(map(self.prepared.bounds.widest, self._terms), default=0)
             lines += ["  -- any number that is reckoned with",
                       f"  {self._number}: (0 - {widest})..{widest};".replace("(0 - 0)", "0")]
         lines += ["", "var"]

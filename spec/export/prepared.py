@@ -81,7 +81,7 @@ class Prepared:
         known = definitions(self.machine, self.fold)
         self._known = {d.name: d for d in known}
         self._all = known
-        self.bounds = Bounds(scope, {d.name: self.fold(d.body) for d in known})
+        self.bounds = Bounds(scope, self.expanded)
         self.actions = tuple(map(self._action, self.machine.actions.values()))
         chosen = [p for p in (PROPERTIES.values() if properties is None else properties)
                   if p.applies(self.machine)]

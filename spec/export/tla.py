@@ -145,7 +145,7 @@ class Module:
         for name in (*(d.name for d in self.definitions), *self.machine.actions):
             self.names[name] = identifiers.keep(name)
         self.names |= {"min": identifiers.keep("Min"), "max": identifiers.keep("Max")}
-        self._property_names = {
+        self.property_names = {
             p.name: identifiers.keep(p.name)
             for p in (*(p for p, _ in prepared.invariants), *(s.property for s in prepared.steps))
         }
@@ -173,17 +173,17 @@ class Module:
     def configuration(self) -> str:
         """TLC's configuration for the scope."""
         p = self.prepared
-        lines = [f"\\* kvoracle: scope {self.scope.name}, {p.design}.  For TLC, with {self.name}.tla",
+        lines = [f"\\* kvoracle: scope {self.scope.name}, {p.design}.  For {self.name}.tla.",
                  "SPECIFICATION Spec", "", "\\* The sizes of the scope.", "CONSTANTS"]
         for sort in self.sorts:
             if not sort.names:
                 members = ", ".join(map(str, range(self.scope.size(sort))))
                 lines.append(f"    {self._sets[sort.name]} = {{{members}}}")
         lines += ["", "INVARIANTS", "    TypeOK",
-                  *(f"    {self._property_names[w.name]}" for w, _ in p.invariants)]
+                  *(f"    {self.property_names[w.name]}" for w, _ in p.invariants)]
         if p.steps:
             lines += ["", "PROPERTIES",
-                      *(f"    {self._property_names[s.property.name]}" for s in p.steps)]
+                      *(f"    {self.property_names[s.property.name]}" for s in p.steps)]
         return "\n".join([*lines, "", "CHECK_DEADLOCK FALSE"]) + "\n"
 
     def _all_terms(self) -> list[Term]:
@@ -226,7 +226,8 @@ class Module:
         for variable in state:
             ghost = "; history, for properties alone" if variable.ghost else ""
             lines += [f"    \\* {line}" for line in comment(variable.doc + ghost)]
-            lines.append(f"    {self.names[variable.name]}{',' if variable is not state[-1] else ''}")
+            comma = "," if variable is not state[-1] else ""
+            lines.append(f"    {self.names[variable.name]}{comma}")
         return [*lines, "", *hang("vars == ", _tuple([self.names[v.name] for v in state]))]
 
     def _constant(self, variable: Variable) -> Block:
@@ -333,13 +334,13 @@ class Module:
         place = f"{name}[{', '.join(inner[b] for b in bounds)}]" if bounds else name
         body = [place]
         for u in updates:
+            own: dict[Term, str] = dict(names)
             if isinstance(u, Where):
-                own = {**names, **{b: inner[mine] for b, mine in zip(u.bounds, bounds)}}
+                own.update((b, inner[mine]) for b, mine in zip(u.bounds, bounds))
                 condition: Block | None = None
                 if not (isinstance(u.condition, Literal) and u.condition.value):
                     condition = self.writer.condition(u.condition, own)
             else:
-                own = dict(names)
                 condition = [" /\\ ".join(
                     f"{inner[b]} = {self.writer.flat(i, names, kind_of_sort(b.sort))}"
                     for b, i in zip(bounds, u.index))]
@@ -367,11 +368,11 @@ class Module:
             term: Term = predicate.term
             if predicate.parameters:
                 term = Quantified(True, predicate.parameters, term)
-            lines += ["", *_comment(wanted.statement), f"{self._property_names[wanted.name]} ==",
+            lines += ["", *_comment(wanted.statement), f"{self.property_names[wanted.name]} ==",
                       *("    " + line for line in self.writer.block(term, {}, BOOL))]
         for step in self.prepared.steps:
             lines += ["", *_comment(step.property.statement),
-                      f"{self._property_names[step.property.name]} ==", *self._over_steps(step)]
+                      f"{self.property_names[step.property.name]} ==", *self._over_steps(step)]
         return lines
 
     def _over_steps(self, step: Step) -> Block:

@@ -45,6 +45,17 @@ class _Goal:
     formula: Formula | None
 
 
+@dataclass(frozen=True)
+class Question:
+    """An obligation written out: does the goal follow from the hypotheses?  Without a goal, the
+    action writes nothing that the property reads."""
+
+    property: str
+    action: str
+    hypotheses: list[Formula]
+    goal: Formula | None
+
+
 def _reads(term: Term) -> set[str]:
     own = {term.variable.name} if isinstance(term, Read) else set()
     return own.union(*(_reads(c) for c in children(term))) if children(term) else own
@@ -83,10 +94,13 @@ class Proof:
 
         Together they are a proof only if all are proved: each assumes all the invariants.
         """
-        if not self._goals:
-            self._goals = list(self._all_goals())
-        for goal in self._goals:
+        for goal in self._every_goal():
             yield self._decide(goal)
+
+    def questions(self) -> Iterator[Question]:
+        """Every obligation written out, in the same order, for another solver to decide."""
+        for goal in self._every_goal():
+            yield Question(goal.property, goal.action, self._hypotheses(goal), goal.formula)
 
     def settled(self) -> list[Obligation]:
         """The obligations, decided anew until nothing is assumed that is not itself proved.
@@ -147,6 +161,16 @@ class Proof:
             for name in sorted(_writes(action)):
                 yield self._typed(self.machine.variables[name], action)
 
+    def _every_goal(self) -> list[_Goal]:
+        if not self._goals:
+            self._goals = list(self._all_goals())
+        return self._goals
+
+    def _hypotheses(self, goal: _Goal) -> list[Formula]:
+        known = [] if goal.property == "Division" \
+            else self._known(goal.property, at_first=goal.action == "at first")
+        return [*known, *goal.assumed]
+
     def _decide(self, goal: _Goal) -> Obligation:
         asked = Obligation(goal.property, goal.action, Answer("proved", 0.0),
                            by_frame=goal.formula is None)
@@ -156,9 +180,7 @@ class Proof:
             return self._unproved[str(asked)]
         if z3.is_true(goal.formula):
             return asked
-        known = [] if goal.property == "Division" \
-            else self._known(goal.property, at_first=goal.action == "at first")
-        answer = decide([*known, *goal.assumed], goal.formula, self.effort)
+        answer = decide(self._hypotheses(goal), goal.formula, self.effort)
         return replace(asked, answer=answer)
 
     def _real_division(self) -> Iterator[_Goal]:

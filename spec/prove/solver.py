@@ -200,3 +200,11 @@ def decide(hypotheses: Iterable[Formula], goal: Formula, effort: int = EFFORT) -
     seconds = time.perf_counter() - started
     verdicts: dict[str, Verdict] = {"unsat": "proved", "sat": "refuted"}
     return Answer(verdicts.get(str(result), "unknown"), seconds)
+
+
+def script(hypotheses: Iterable[Formula], goal: Formula) -> str:
+    """The question as SMT-LIB 2: unsatisfiable if and only if the goal follows."""
+    solver = z3.Solver()
+    solver.add(*hypotheses, z3.Not(goal))
+    declared: str = solver.to_smt2()
+    return declared
