@@ -19,7 +19,7 @@ from . import console, exits
 
 CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
-COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines")
+COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -106,7 +106,8 @@ def parser() -> argparse.ArgumentParser:
                          help="only these properties (default: all)")
     explore.add_argument("--backend", metavar="B",
                          help="compiled (default; python where there is no compiler), python or "
-                              "reference")
+                              "reference; rumur or tlc: another checker, on the exported scope")
+    explore.add_argument("--tla2tools", metavar="JAR", help="for the backend tlc: tla2tools.jar")
     explore.add_argument("--max-states", type=_positive, metavar="N")
     explore.add_argument("--max-memory", type=_bytes, metavar="SIZE",
                          help="for states, such as 4G (default: three quarters of what is free)")
@@ -139,6 +140,14 @@ def parser() -> argparse.ArgumentParser:
     for name in ("install", "remove"):
         one = what.add_parser(name, help=f"{name} releases of vLLM")
         one.add_argument("engine", nargs="+", metavar="vllm==VERSION")
+
+    export = commands.add_parser("export", help="write the model down for another checker")
+    export.add_argument("format", choices=("tla", "murphi", "smt2"),
+                        help="tla and murphi: one scope; smt2: the proof, for all sizes")
+    export.add_argument("--scope", metavar="S", help="default: seed, or the variant's")
+    export.add_argument("--variant", metavar="V")
+    export.add_argument("--out", metavar="DIR", default="kvoracle-export",
+                        help="where the files are written (default kvoracle-export)")
     return top
 
 

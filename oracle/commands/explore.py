@@ -31,6 +31,10 @@ NO_COMPILER = "no C compiler: exploring in Python, some hundred times slower"
 
 def run(arguments: argparse.Namespace) -> int:
     """Search one scope, or each of them."""
+    if arguments.backend in ("rumur", "tlc"):
+        from .outside import run as ask
+
+        return ask(arguments)
     try:
         return _run(arguments)
     except NoCompiler as error:

@@ -15,26 +15,25 @@ import xml.etree.ElementTree as Xml
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from platform import machine
 
 from kvoracle.model.scopes import Scope
 from kvoracle.model.terms import Sort
 
-from ..explore import MachineStep
+from ..explore import MachineStep, NoCompiler
+from ..explore.toolchain import compiler
 from ..properties import Property
 from ..variants import Variant
 from .external import Seen, ToolFailed, ToolMissing, Verdict, replayed
 from .murphi import Program, Use
 from .prepared import Prepared
 
-NEEDED = {
-    "rumur": "rumur is not installed (Debian: apt-get install rumur)",
-    "cc": "no C compiler is installed (Debian: apt-get install gcc)",
-}
 CONFIGURATION = (
     "--deadlock-detection", "off", "--output-format", "machine-readable",
     "--counterexample-trace", "full",
 )
-COMPILE = ("-std=c11", "-march=native", "-mcx16", "-w")
+COMPILE = ("-std=c11", "-w", *(("-march=native", "-mcx16") if machine() == "x86_64" else ()))
+"""rumur's checkers compare and swap two words at once, which x86 compilers want to be told."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,13 @@ class Checker:
 
 def missing() -> str | None:
     """What is not installed, as one line; None if everything is."""
-    return next((why for tool, why in NEEDED.items() if shutil.which(tool) is None), None)
+    if shutil.which("rumur") is None:
+        return "rumur is not installed (Debian: apt-get install rumur)"
+    try:
+        compiler()
+    except NoCompiler:
+        return "no C compiler is installed (Debian: apt-get install gcc)"
+    return None
 
 
 def build(scope: Scope, variant: Variant | None, folder: Path, *,
@@ -64,7 +69,7 @@ def build(scope: Scope, variant: Variant | None, folder: Path, *,
     model.write_text(text, encoding="utf-8")
     _call(["rumur", *CONFIGURATION, "--threads", str(threads), "--output", str(source),
            str(model)])
-    _call(["cc", optimise, *COMPILE, "-o", str(path), str(source), "-lpthread"])
+    _call([*compiler(), optimise, *COMPILE, "-o", str(path), str(source), "-lpthread"])
     return Checker(program, text, path)
 
 
@@ -72,7 +77,7 @@ def _call(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise ToolFailed(f"{command[0]} failed: {said[0] if said else done.returncode}")
+        raise ToolFailed(f"{Path(command[0]).name} failed: {said[0] if said else done.returncode}")
 
 
 @dataclass(frozen=True)

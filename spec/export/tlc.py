@@ -79,9 +79,10 @@ def check(scope: Scope, variant: Variant | None, jar: Path, *,
              "-workers", str(workers), "-metadir", folder, module.name],
             cwd=folder, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
-    if not _MESSAGE.search(done.stdout):
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise ToolFailed(f"TLC did not run: {said[0] if said else f'exit {done.returncode}'}")
+    if not _MESSAGE.search(done.stdout) or "Exception in thread" in done.stderr:
+        lines = [line for line in done.stderr.splitlines() if re.search("Error|Exception", line)]
+        raise ToolFailed(
+            f"TLC did not run: {lines[0].strip() if lines else f'exit code {done.returncode}'}")
     found = read(module, done.stdout)
     run: tuple[MachineStep, ...] = ()
     if found.broken is not None:
