@@ -108,8 +108,10 @@ class NativeSearch:
         self.asked = Asked(scope.name, variant, tuple(p.name for p in self.chosen), find_all,
                            self.limits.symmetry)
         # All of the catalogue is compiled, so that one library serves every choice from it.
-        known = {p.name: p for p in EVERYTHING.values() if p.applies(machine)}
-        known |= {p.name: p for p in self.chosen}
+        catalogue = [p for p in EVERYTHING.values() if p.applies(machine)]
+        known = {p.name: p for p in self.chosen}
+        if all(p is EVERYTHING.get(p.name) for p in self.chosen):
+            known = {p.name: p for p in catalogue}
         self.known = list(known.values())
         self.number = {p.name: i for i, p in enumerate(self.known)}
         over_steps = {i: {a: p.over_steps(machine, a) for a in machine.actions}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -54,16 +55,22 @@ def library(source: str) -> ctypes.CDLL:
     kept = folder() / name
     try:
         kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not kept.exists():
-            _remove_old(kept.parent)
-            _compile(command, source, kept)
-        os.utime(kept)
+        if kept.exists():
+            os.utime(kept)
+            with contextlib.suppress(OSError):  # a broken one is made again
+                return ctypes.CDLL(str(kept))
+        _remove_old(kept.parent)
+        _compile(command, source, kept)
         return ctypes.CDLL(str(kept))
-    except OSError:  # nowhere to keep it, or it was broken: make it for this run alone
+    except OSError:
+        pass  # nowhere to keep it: make it for this run alone
+    try:
         with tempfile.TemporaryDirectory(prefix="kvoracle-") as scratch:
             made = Path(scratch) / name
             _compile(command, source, made)
             return ctypes.CDLL(str(made))
+    except OSError as error:
+        raise NoCompiler(f"cannot use what {shlex.join(command)} makes: {error}") from None
 
 
 def _compile(command: tuple[str, ...], source: str, target: Path) -> None:
