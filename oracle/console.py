@@ -9,11 +9,12 @@ command runs to its end and its exit code says what it came to.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,15 +40,23 @@ def begin(machine_readable: bool = False) -> None:
 
 def end() -> None:
     """After a command: whatever is buffered is written, or found to be not writable."""
-    for name, stream in (("output", sys.stdout), ("error", sys.stderr)):
-        try:
-            if stream is not None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with _written(stream):
                 stream.flush()
-        except BrokenPipeError:
-            _let_go(stream)
-        except OSError as error:
-            _let_go(stream)
-            raise UserError(f"cannot write standard {name}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _written(stream: TextIO) -> Iterator[None]:
+    """Nobody who reads is no error; no room for what is written is one."""
+    try:
+        yield
+    except BrokenPipeError:
+        _let_go(stream)
+    except OSError as error:
+        _let_go(stream)
+        name = "error" if stream is sys.stderr else "output"
+        raise UserError(f"cannot write standard {name}: {error.strerror}") from None
 
 
 def _let_go(stream: TextIO) -> None:
@@ -58,12 +67,9 @@ def _let_go(stream: TextIO) -> None:
 
 
 def _say(text: str, stream: TextIO | None) -> None:
-    if stream is None:  # closed by who started us
-        return
-    try:
-        print(text, file=stream)
-    except BrokenPipeError:
-        _let_go(stream)
+    if stream is not None:  # closed by who started us
+        with _written(stream):
+            print(text, file=stream)
 
 
 def out(text: str = "") -> None:
