@@ -123,6 +123,18 @@ def test_threads_change_nothing() -> None:
     assert found == found[:1] * 4
 
 
+def test_states_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, weak = "return h ^ h >> 29;", "return h & ~(uint64_t)0xFFFFFFFF;"
+
+    def weakened(source: str) -> ctypes.CDLL:
+        assert plain in source
+        return toolchain.library(source.replace(plain, weak))
+
+    whole = search(SCOPES["groups"])
+    monkeypatch.setattr("kvoracle.spec.explore.native.library", weakened)
+    assert told(search(SCOPES["groups"])) == told(whole)
+
+
 def test_the_compiled_search_is_the_default() -> None:
     assert search(SCOPES["seed"], max_states=10).backend == COMPILED
 
