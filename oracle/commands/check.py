@@ -126,11 +126,11 @@ def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
     if kinds:
         return "BROKEN (crash)" if kinds == {"crash"} else "BROKEN"
     counted = {
-        "NoCrash": (campaign.judged, "events"), "NoLeak": (campaign.rested, "runs"),
-        "TrueBytes": (campaign.stored, "positions"), "LoadedBytes": (campaign.read, "positions"),
+        "NoCrash": (campaign.judged, "event"), "NoLeak": (campaign.rested, "run"),
+        "TrueBytes": (campaign.stored, "position"), "LoadedBytes": (campaign.read, "position"),
     }
-    times, what = counted.get(name, (campaign.evaluated.get(name, 0), "checks"))
-    return f"held ({times:,} {what})" if times else "not judged"
+    times, what = counted.get(name, (campaign.evaluated.get(name, 0), "check"))
+    return f"held ({fuzz.count(times, what)})" if times else "not judged"
 
 
 def _report(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns) -> int:
@@ -168,7 +168,7 @@ def _departures(campaign: Campaign | EngineUnavailable) -> str:
     if isinstance(campaign, EngineUnavailable):
         return ""
     n = sum(not f.explanation.property for f in campaign.reported)
-    return f"{n} {'departure' if n == 1 else 'departures'}" if n else ""
+    return fuzz.count(n, "departure") if n else ""
 
 
 def _unjudged(campaign: Campaign | EngineUnavailable) -> bool:

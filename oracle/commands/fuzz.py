@@ -62,7 +62,7 @@ def report(campaign: Campaign) -> None:
     if campaign.runs == 0 and not campaign.not_judged and not campaign.stopped:
         out("not judged: not one run was made; the budget is too small")
     for reason, times in campaign.not_judged.items():
-        out(f"not judged, {times} {'run' if times == 1 else 'runs'}: {' '.join(reason.split())}")
+        out(f"not judged, {count(times, 'run')}: {' '.join(reason.split())}")
     for failure in campaign.unstable:
         again = f"; to play it again: {failure.replay}" if failure.replay else ""
         out(f"not judged, a failure that did not repeat in {failure.found_in}: "
@@ -75,19 +75,20 @@ def report(campaign: Campaign) -> None:
 
 def summary(campaign: Campaign) -> str:
     """A campaign in one line."""
-    return (f"{campaign.version or campaign.engine}: {_count(campaign.runs, 'run')}, "
-            f"{_count(campaign.steps, 'step')}, {_count(campaign.judged, 'event')} judged, "
+    return (f"{campaign.version or campaign.engine}: {count(campaign.runs, 'run')}, "
+            f"{count(campaign.steps, 'step')}, {count(campaign.judged, 'event')} judged, "
             f"{campaign.stored:,} stored and {campaign.read:,} read positions compared: "
             f"{_verdict(campaign)}")
 
 
-def _count(n: int, what: str) -> str:
+def count(n: int, what: str) -> str:
+    """``1 run``, ``1,200 runs``."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def _verdict(campaign: Campaign) -> str:
     n = len(campaign.findings)
-    return "nothing found" if n == 0 else _count(n, "finding")
+    return "nothing found" if n == 0 else count(n, "finding")
 
 
 def code(campaign: Campaign) -> int:

@@ -45,7 +45,7 @@ def bad(capsys: pytest.CaptureFixture[str]) -> Line:
     return run
 
 
-# --- bad input -------------------------------------------------------------------------
+# --- bad input --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
@@ -155,7 +155,7 @@ def test_every_command_of_the_grammar_is_a_module_and_known() -> None:
     assert set(cli.COMMANDS) <= {p.stem for p in folder.glob("[a-z]*.py")}
 
 
-# --- exit codes of a search ----------------------------------------------------------------
+# --- exit codes of a search -------------------------------------------------------------
 
 
 def test_the_limit_of_states_is_exit_3_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,8 +188,12 @@ def test_all_scopes_and_one_twice_are_each_searched_once(
 
 def test_the_replay_line_of_a_broken_design_finds_the_same_run(
         capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["prove", "KeysEqBlocks", "--variant", "no-key-bound"]) == exits.VIOLATION
+    proof = ["prove", "KeysEqBlocks", "--variant", "no-key-bound", "--json", "f.json"]
+    assert cli.main(proof) == exits.VIOLATION
     said = capsys.readouterr().out
+    document = json.loads(Path("f.json").read_text())
+    assert (document["kvoracle"], document["exit_code"]) == (1, exits.VIOLATION)
+    assert document["counterexamples"]["KeysEqBlocks"]["scope"] == "seed"
     (line,) = re.findall(r"^replay: kvoracle (.*)$", said, re.M)
     run = re.findall(r"^ {2,4}\d+  .*$", said, re.M)
     assert run
@@ -205,7 +209,7 @@ def test_a_search_that_has_no_room_is_exit_3(bad: Line, monkeypatch: pytest.Monk
     assert "no room for more states" in bad(exits.UNJUDGED, "explore")
 
 
-# --- Ctrl-C, readers that go away, full disks -------------------------------------------------
+# --- Ctrl-C, readers that go away, full disks -------------------------------------------
 
 
 def test_ctrl_c_is_one_line(bad: Line, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,11 +301,10 @@ def test_names_that_the_terminal_cannot_show_are_escaped() -> None:
     assert rb"\xe9t\xe9" in done.stdout
 
 
-# --- machine-readable documents ----------------------------------------------------------------
+# --- machine-readable documents ---------------------------------------------------------
 
 DOCUMENTS = {
     "prove KeysEqBlocks": exits.HOLDS,
-    "prove --variant no-key-bound KeysEqBlocks": exits.VIOLATION,
     "explore --scope seed --scope limits": exits.HOLDS,
     "explore --variant no-exclusion": exits.VIOLATION,
     "fuzz --engine model --steps 240": exits.HOLDS,
@@ -333,7 +336,7 @@ def test_a_document_says_what_the_text_says(
             assert re.search(rf"^{name} +(holds|broken).* {times:,} ", text, re.M)
 
 
-@pytest.mark.parametrize("arguments", [a for a in DOCUMENTS if "prove --variant" not in a])
+@pytest.mark.parametrize("arguments", DOCUMENTS)
 def test_a_document_on_standard_output_is_alone_there(
         arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*arguments.split(), "--json", "-"]) == DOCUMENTS[arguments]
@@ -344,7 +347,7 @@ def test_a_document_on_standard_output_is_alone_there(
     assert len(capsys.readouterr().out) > 100 or arguments == "replay seed --engine model"
 
 
-# --- nothing but the seed matters ------------------------------------------------------------------
+# --- nothing but the seed matters -------------------------------------------------------
 
 FEW_RUNS = ("import sys; from kvoracle.oracle import cli; from kvoracle.oracle.commands import "
             "check; check.RUNS = 3; check.DEFAULT_SCOPES = ('seed', 'draft'); "
@@ -384,7 +387,7 @@ def test_another_seed_gives_another_run(capsys: pytest.CaptureFixture[str]) -> N
     assert len(said) == 3
 
 
-# --- light commands -----------------------------------------------------------------------------------
+# --- light commands ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("arguments", "code"), [
@@ -401,7 +404,7 @@ def test_what_needs_neither_torch_nor_a_solver_imports_neither(arguments: str, c
     assert done.stdout.splitlines()[-1] == str(code)
 
 
-# --- what is printed -------------------------------------------------------------------------------------
+# --- what is printed --------------------------------------------------------------------
 
 
 def test_engines_that_can_be_had_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
