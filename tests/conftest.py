@@ -2,7 +2,8 @@
 
 A test marked ``vllm("0.30.0")`` is skipped where that engine is not installed, one marked
 ``cuda`` where torch sees no GPU.  ``--require-engines`` (``make test``, CI) turns the first
-kind of skip into a failure: a run that tested nothing must not be green.
+kind of skip into a failure: a run that tested nothing must not be green.  ``--require-tools``
+(CI) does so for tests marked ``tool("rumur")``, which need a program or package of that name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shutil
 
 import pytest
 from hypothesis import settings
@@ -24,6 +26,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require-engines",
         action="store_true",
         help="fail, rather than skip, a test whose vLLM release is not installed",
+    )
+    parser.addoption(
+        "--require-tools",
+        action="store_true",
+        help="fail, rather than skip, a test that needs a tool that is not installed",
+    )
+    parser.addoption(
+        "--renew-golden",
+        action="store_true",
+        help="write the texts that exports are compared with anew",
     )
 
 
@@ -58,5 +70,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if item.config.getoption("--require-engines"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
+    for tool in (tool for mark in item.iter_markers("tool") for tool in mark.args):
+        if shutil.which(tool) is None and importlib.util.find_spec(tool) is None:
+            reason = f"needs {tool}, which is not installed (Debian: apt-get install {tool})"
+            if item.config.getoption("--require-tools"):
+                pytest.fail(reason, pytrace=False)
+            pytest.skip(reason)
     if item.get_closest_marker("cuda") and not _has_cuda():
         pytest.skip("needs an NVIDIA GPU that torch can use")

@@ -1,4 +1,4 @@
-"""``kvoracle explore --backend rumur|tlc``: the same scope by a checker that shares none of our code.
+"""``kvoracle explore --backend rumur|tlc``: a scope searched by a checker with no code of ours.
 
 The scope is exported, the other checker run on it, and what it saw held against our own
 search: as many states, or the same depth of a violation, or the two disagree.

@@ -201,14 +201,14 @@ def _value(tokens: list[str], text: str) -> tuple[Shown, list[str]]:
     first, rest = tokens[0], tokens[1:]
     if first == "<<":
         items: list[Shown] = []
-        while rest and rest[0] != ">>":
-            item, rest = _value(rest[1:] if rest[0] == "," else rest, text)
+        while rest[:1] != [">>"]:
+            item, rest = _value(rest[1:] if rest[:1] == [","] else rest, text)
             items.append(item)
         return tuple(items), rest[1:]
     if first == "(":
         function: dict[Shown, Shown] = {}
-        while rest and rest[0] != ")":
-            key, rest = _value(rest[1:] if rest[0] == "@@" else rest, text)
+        while rest[:1] != [")"]:
+            key, rest = _value(rest[1:] if rest[:1] == ["@@"] else rest, text)
             if rest[:1] != [":>"]:
                 raise ToolFailed(f"TLC shows a value that is not understood: {text}")
             function[key], rest = _value(rest[1:], text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +34,17 @@ def reference_search() -> Callable[[str], Exploration]:
 def variant_search() -> Callable[[str], Exploration]:
     """The search of a variant's scope for everything that it breaks."""
     return _broken
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with the one kept under a name; ``--renew-golden`` keeps the new one."""
+
+    def compare(name: str, text: str) -> None:
+        kept = Path(__file__).parent / "golden" / name
+        if request.config.getoption("--renew-golden"):
+            kept.write_text(text, encoding="utf-8")
+        assert kept.read_text("utf-8") == text, \
+            f"{name} has changed; if it should: make test ARGS='--renew-golden -k as_kept'"
+
+    return compare
