@@ -122,11 +122,11 @@ def parse(text: str, source: str) -> Scenario:
     header = _convert(source, at, raw, Header)
     arrived: set[str] = set()
     problem = _too_large(header.config)
+    if problem:
+        raise MalformedScenario(source, at, problem)
     stimuli: list[e.AnyStimulus] = []
     expectations: list[tuple[int, Expect]] = []
     for at, line in lines[1:]:
-        if problem:
-            break
         raw = _json(source, at, line)
         if "do" in raw:
             stimuli.append(_stimulus(source, at, raw))
@@ -138,8 +138,8 @@ def parse(text: str, source: str) -> Scenario:
         else:
             raise MalformedScenario(source, at, 'expected a stimulus ("do") or an expectation '
                                     '("expect"), found neither')
-    if problem:
-        raise MalformedScenario(source, at, problem)
+        if problem:
+            raise MalformedScenario(source, at, problem)
     return Scenario(header, tuple(stimuli), tuple(expectations))
 
 
