@@ -14,6 +14,7 @@ from typing import Protocol
 
 from kvoracle.model.machine import Machine, Predicate, invariant
 from kvoracle.model.scopes import Scope
+from kvoracle.model.terms import Literal, Quantified, conjunction
 
 from ..properties import PROPERTIES, Property
 from .layout import Layout
@@ -125,17 +126,23 @@ def explore(
     ``progress`` is called about once a second with the counts and the frontier's size.
     """
     chosen = [p for p in (properties or PROPERTIES.values()) if p.applies(machine)]
-    over_states, over_steps = [], []
+    over_states: list[tuple[str, Check]] = []
+    over_steps: dict[str, list[tuple[str, Check]]] = {a: [] for a in machine.actions}
+    weights: dict[str, int] = {}
+    together = []
     for p in chosen:
-        if p.is_step:
-            traced = {a: p.over_steps(machine, a) for a in machine.actions}
-            weight = max(instances(predicate, scope) for predicate in traced.values())
-            by_action = {a: backend.check(t, every=True) for a, t in traced.items()}
-            over_steps.append((p.name, weight, by_action))
-        else:
+        if not p.is_step:
             predicate = p.over_states(machine)
-            over_states.append(
-                (p.name, instances(predicate, scope), backend.check(predicate, every=True)))
+            weights[p.name] = instances(predicate, scope)
+            over_states.append((p.name, backend.check(predicate, every=True)))
+            together.append(Quantified(True, predicate.parameters, predicate.term))
+            continue
+        traced = {a: p.over_steps(machine, a) for a in machine.actions}
+        weights[p.name] = max(instances(predicate, scope) for predicate in traced.values())
+        for action, predicate in traced.items():
+            if not isinstance(predicate.term, Literal) or not predicate.term.value:
+                over_steps[action].append((p.name, backend.check(predicate, every=True)))
+    holds_all = backend.check(Predicate("all", (), conjunction(together)), every=True)
     pending = {
         (p.name, w.name): backend.check(invariant(machine, w.name, w.function), every=False)
         for p in chosen for w in p.witnesses
@@ -152,15 +159,14 @@ def explore(
         for key in [k for k, happens in pending.items() if happens(state, None)]:
             result.witnesses[key[0]][key[1]] = result.depth
             del pending[key]
-        broken = []
-        for name, weight, holds in over_states:
-            result.evaluated[name] += weight
-            if not holds(state, None):
-                broken.append(name)
-        return tuple(broken)
+        if holds_all(state, None):
+            return ()
+        return tuple(name for name, holds in over_states if not holds(state, None))
 
     def done() -> Exploration:
         result.distinct, result.seconds = len(parents), time.perf_counter() - started
+        for p in chosen:
+            result.evaluated[p.name] = weights[p.name] * (steps if p.is_step else len(parents))
         return result
 
     def record(broken: tuple[str, ...], before: bytes, last: Successor | None) -> bool:
@@ -174,6 +180,7 @@ def explore(
                 result.violations[name] = Violation(name, others, run)
         return not find_all or len(result.violations) == len(chosen)
 
+    steps = 0
     broken = visit(backend.initial)
     if broken and record(broken, backend.initial, None):
         return done()
@@ -187,15 +194,14 @@ def explore(
             result.cut += cut
             for successor in successors:
                 action, values, after = successor
-                new = after not in parents
+                steps += 1
                 broken = ()
-                if new:
+                if after not in parents:
                     parents[after] = (state, action, values)
                     following.append(after)
                     broken = visit(after)
-                for name, weight, by_action in over_steps:
-                    result.evaluated[name] += weight
-                    if not by_action[action](state, after):
+                for name, holds in over_steps[action]:
+                    if not holds(state, after):
                         broken += (name,)
                 if broken and record(broken, state, successor):
                     return done()

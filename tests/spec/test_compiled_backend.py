@@ -430,8 +430,7 @@ def test_cells_lie_apart_and_come_back_as_they_were() -> None:
 
 # --- symmetry ----------------------------------------------------------------------------------
 
-TRIO = Scope("trio", "", CORE, SCOPES["pair"].sizes | {"Request": 3, "Tokens": 3, "Blocks": 1,
-                                                       "Chunks": 2},
+TRIO = Scope("trio", "", CORE, {**SCOPES["pair"].sizes, "Request": 3, "Tokens": 3, "Blocks": 1},
              {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,)})
 
 
@@ -455,8 +454,8 @@ def test_three_requests_are_interchangeable() -> None:
 
 @pytest.mark.parametrize("name", ["no-key-bound", "rewind-at-clear", "cursor-ignores-keys"])
 def test_verdicts_do_not_depend_on_symmetry(name: str) -> None:
-    where = replace(SCOPES["seed"], name="seeds", sizes=SCOPES["seed"].sizes | {
-        "Request": 2, "Tokens": 3, "Chunk": 1, "Chunks": 2, "Blocks": 2})
+    where = replace(SCOPES["seed"], name="seeds", sizes={
+        **SCOPES["seed"].sizes, "Request": 2, "Tokens": 3, "Chunk": 1, "Chunks": 2, "Blocks": 2})
     whole, reduced = (
         search(where, VARIANTS[name], properties=list(EVERYTHING.values()), find_all=True,
                limits=limits) for limits in (None, Limits(symmetry=True)))
@@ -489,7 +488,7 @@ def test_a_run_keeps_to_one_naming() -> None:
         s.require("risen", s.level[r] > 0)
         s.colour[r] = c
 
-    def fine(s: View, r: Thing) -> Term:
+    def fine(s: View, r: Thing) -> Any:
         return not_((s.level[r] == 1) & (s.colour[r] == 2)
                     & exists(THING, lambda q: (s.level[q] == 3) & (s.colour[q] == 1)))
 
@@ -586,9 +585,9 @@ def test_a_search_goes_on_with_more_memory(tmp_path: Path) -> None:
         assert found.stopped == "memory"
         seen.append(found.distinct)
     assert seen == sorted(set(seen))
-    most = {"max_states": seen[-1] + 1}
-    went_on = search(DEEP, limits=Limits(resume=path), **most)
-    assert told(went_on) == told(search(DEEP, **most))
+    most = seen[-1] + 1
+    went_on = search(DEEP, max_states=most, limits=Limits(resume=path))
+    assert told(went_on) == told(search(DEEP, max_states=most))
 
 
 def test_a_search_goes_on_with_symmetry(tmp_path: Path) -> None:
@@ -613,7 +612,7 @@ def test_another_search_does_not_go_on_from_it(tmp_path: Path) -> None:
         ("it tells all states apart",
          lambda: search(SCOPES["seed"], limits=replace(resume, symmetry=True))),
         ("another machine or another version", lambda: search(
-            replace(SCOPES["seed"], sizes=SCOPES["seed"].sizes | {"Tokens": 5}), limits=resume)),
+            replace(SCOPES["seed"], sizes={**SCOPES["seed"].sizes, "Tokens": 5}), limits=resume)),
     ):
         with pytest.raises(CheckpointRefused, match=message):
             call()
@@ -672,9 +671,8 @@ def test_a_search_goes_on_after_it_was_killed(
         process.communicate(timeout=60)
     assert process.returncode not in (0, None)
     assert path.stat().st_size > 400_000
-    most = {"max_states": 600_000}
-    went_on = search(DEEP, limits=Limits(memory=110 * MIB, resume=path), **most)
-    assert told(went_on) == told(search(DEEP, **most))
+    went_on = search(DEEP, max_states=600_000, limits=Limits(memory=110 * MIB, resume=path))
+    assert told(went_on) == told(search(DEEP, max_states=600_000))
 
 
 # --- the compiler ---------------------------------------------------------------------------------
@@ -743,7 +741,7 @@ def test_without_a_compiler_python_searches(fresh: Path, monkeypatch: pytest.Mon
     assert search(SCOPES["seed"], max_states=50).backend == "python"
     for how in ({"backend": COMPILED}, {"limits": Limits(symmetry=True)}):
         with pytest.raises(NoCompiler, match=r"no C compiler found \(CC=no-such-compiler\)"):
-            search(SCOPES["seed"], max_states=50, **how)  # type: ignore[arg-type]
+            search(SCOPES["seed"], max_states=50, **how)
 
 
 def test_a_compiler_that_fails_is_none(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
