@@ -34,9 +34,10 @@ MOST_LOST = 3
 """Runs in which the engine hung or did not even start, after which it is given up: each of
 them may take minutes."""
 
-CONFIRMED = 3
+CONFIRMED = 5
 """Times that a shrunk run is played again: of an engine that fails only sometimes, shrinking
-picks the runs that happen to fail."""
+picks the runs that happen to fail.  Four times as often where the same failure was met before
+and did not repeat."""
 
 HUNG_ATTEMPTS = 20
 """Attempts at shrinking a run that hangs."""
@@ -155,6 +156,7 @@ class Runner:
         self._process = engine if isinstance(engine, EngineProcess) else None
         self._progress = progress or (lambda *_: None)
         self._lost = 0
+        self._unsteady: set[object] = set()
 
     def scenarios(self, scenarios: Iterable[Scenario]) -> None:
         """Play named scenarios."""
@@ -236,7 +238,8 @@ class Runner:
             return
         try:
             shrunk = self._shrunk(outcome)
-            confirmed = self._confirmed(shrunk.outcome, 1 if _hung(outcome) else CONFIRMED)
+            times = 4 * CONFIRMED if key in self._unsteady else CONFIRMED
+            confirmed = self._confirmed(shrunk.outcome, 1 if _hung(outcome) else times)
         except NotRepeatable:
             confirmed = False
         if not confirmed:
@@ -280,6 +283,7 @@ class Runner:
 
     def _does_not_repeat(self, label: str, outcome: Outcome) -> None:
         assert outcome.finding is not None
+        self._unsteady.add(failure_key(outcome.finding))
         what = (outcome.finding.property or outcome.finding.kind) + \
             f" because {outcome.finding.because}"
         file = self._write(outcome, "unstable")

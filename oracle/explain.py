@@ -22,10 +22,10 @@ from .scenario import UNMET
 from .session import Outcome
 
 ROWS_SEEN = 12
-"""Observations shown for one stimulus; the last ones, since what failed is there."""
+"""Observations shown for one stimulus; the last ones, since the last one is what failed."""
 
 LINES_SEEN = 8
-"""Lines of an engine's standard error that are shown; the last ones for the same reason."""
+"""Lines of an engine's standard error that are shown, the last ones."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,9 @@ def text(x: Explanation, width: int = 100) -> str:
         dropped = len(row.seen) - len(seen)
         shown = ([f"({dropped} more)"] if dropped else []) + list(seen)
         if shown:
-            lines += wrap("; ".join(shown), "         ")
+            # No line ends between a request's name and what is said of it.
+            told = "; ".join(shown).replace(": ", ":\0")
+            lines += [line.replace("\0", " ") for line in wrap(told, "         ")]
     if x.unseen:
         lines += ["", *wrap(f"Not seen, and so not judged: {', '.join(x.unseen)}.")]
     if x.replay:

@@ -1,18 +1,18 @@
 """Runs stimuli through an engine under the judge: one run, one outcome.
 
-A run ends at the first finding.  Everything said and seen is kept, so that it can be
-shrunk, explained and replayed.
+A run ends at the first finding.  Everything said and seen until then is kept, so that it can
+be shrunk, explained and replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from .diagnose import Diagnosis, with_diagnosis
 from .engines.protocol import BadStimulus, Engine
-from .events import AnyObservation, AnyStimulus, Config, Hello
+from .events import AnyObservation, AnyStimulus, Config, Hello, Rejected
 from .judge import Finding, Judge
 
 
@@ -63,11 +63,18 @@ def _play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus], ahead:
         if not batch:
             break
         for stimulus, seen in zip(batch, engine.send_all(batch)):
-            outcome.log.append((stimulus, list(seen)))
-            finding = judge.judge(seen, len(outcome.log) - 1)
+            before = judge.judged
+            finding = judge.judge(seen, len(outcome.log))
+            outcome.log.append((stimulus, _told(seen, judge.judged - before)))
             if finding is not None:
                 break
     if finding is not None:
         outcome.finding, outcome.diagnoses = with_diagnosis(
             finding, judge, outcome.log[-1][0] if outcome.log else None)
     return outcome
+
+
+def _told(seen: Sequence[AnyObservation], judged: int) -> list[AnyObservation]:
+    """What was seen up to the finding.  A rejection that comes with it was judged with it."""
+    rest = seen[judged:judged + 1]
+    return [*seen[:judged], *(o for o in rest if isinstance(o, Rejected))]
