@@ -345,15 +345,13 @@ class Program:
             late = self._late(update, written)
             if late:
                 update = self._expanded(update)
-                for name in sorted(late):
-                    kept[name] = f"{self.names[name]}_before"
+                kept |= {name: self._copy(name) for name in sorted(late)}
             updates.append(update)
             written.add(update.variable.name)
         asserted: list[tuple[Property, Predicate]] = []
         for wanted, predicate in steps:
             term = self.prepared.expanded(predicate.term)
-            for name in sorted(self._read_before(term) & written):
-                kept[name] = f"{self.names[name]}_before"
+            kept |= {n: self._copy(n) for n in sorted(self._read_before(term) & written)}
             asserted.append((wanted, Predicate(predicate.name, predicate.parameters, term)))
         self.writer.kept = kept
         lines = [line for u in updates for line in self._update(u, names)]
@@ -361,6 +359,9 @@ class Program:
             lines += self._check(wanted.name, predicate, names)
         self.writer.kept = {}
         return kept, lines
+
+    def _copy(self, variable: str) -> str:
+        return self._identifiers.new(f"{self.names[variable]}_before")
 
     def _late(self, update: Update, written: set[str]) -> set[str]:
         """The variables that the update reads after the rule has written them."""

@@ -6,7 +6,7 @@ terms are shortened by definitions, and what the scope cuts becomes a condition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from kvoracle.model.machine import (
@@ -78,9 +78,8 @@ class Prepared:
         self.scope, self.variant = scope, variant
         self.machine: Machine = variant.machine(scope) if variant else scope.machine()
         self._fold_constants = fold_constants
-        known = definitions(self.machine, self.fold)
-        self._known = {d.name: d for d in known}
-        self._all = known
+        self._all = definitions(self.machine, self.fold)
+        self._known = {d.name: d for d in self._all}
         self.bounds = Bounds(scope, self.expanded)
         self.actions = tuple(map(self._action, self.machine.actions.values()))
         chosen = [p for p in (PROPERTIES.values() if properties is None else properties)
@@ -174,8 +173,7 @@ class Prepared:
         )
 
     @staticmethod
-    def _update(update: Update, change: object) -> Update:
-        assert callable(change)
+    def _update(update: Update, change: Callable[[Term], Term]) -> Update:
         if isinstance(update, Assign):
             return replace(update, index=tuple(map(change, update.index)),
                            value=change(update.value))
