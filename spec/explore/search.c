@@ -209,7 +209,7 @@ static uint64_t buffers(const Search *x)
     return sum + sizeof(Search);
 }
 
-static uint64_t in_use(const Search *x, uint64_t states, uint64_t shard_slots)
+static uint64_t in_use(uint64_t states, uint64_t shard_slots)
 {
     return states * STATE_BYTES + SHARDS * shard_slots * sizeof(uint64_t);
 }
@@ -230,14 +230,14 @@ static uint64_t slots_for(const Search *x, uint64_t states, uint64_t fullest_sha
         return 0;
     while (states > FULL * SHARDS * wanted || fullest_shard > 0.9 * wanted)
         wanted *= 2;
-    if (in_use(x, states, wanted) <= for_states(x))
+    if (in_use(states, wanted) <= for_states(x))
         return wanted;
     /* No room to double: as many slots as leave room for the states they can hold. */
     wanted = for_states(x) / (STATE_BYTES * FULLEST + sizeof(uint64_t)) / SHARDS;
     if (wanted < present)
         wanted = present;
     if (wanted < SMALLEST_SHARD || states > FULLEST * SHARDS * wanted
-        || fullest_shard > 0.95 * wanted || in_use(x, states, wanted) > for_states(x))
+        || fullest_shard > 0.95 * wanted || in_use(states, wanted) > for_states(x))
         return 0;
     return wanted;
 }
@@ -450,8 +450,10 @@ static void commit(Search *x, Task *k)
 
 /* --- one block after another ---------------------------------------------------------- */
 
-/* Where in the sequence of successors something happens. */
+/* Where in the sequence of successors something happens: a task, and a position among its
+ * successors (or, where said, among its parents). */
 typedef struct { int task; uint32_t position; } Place;
+#define NOWHERE ((Place){-1, 0})
 
 static int earlier(Place a, Place b)
 {
@@ -466,42 +468,34 @@ static uint32_t parent_of(const Task *k, uint32_t position)
     return q;
 }
 
-/* The counts of a search that ends after this successor, its parent expanded wholly. */
+/* The counts of a search that ends here: at a successor that breaks a property, its parent
+ * expanded wholly, or behind a parent. */
 static void stop_at(Search *x, Place at, enum status status)
 {
+    const Task *k = &x->task[at.task];
+    uint32_t q = status == BROKEN ? parent_of(k, at.position) : at.position;
+    uint32_t judged = status == BROKEN ? at.position + 1 : k->ends[q];
     Counts *c = &x->stopped;
-    *c = x->before;
-    memcpy(c->parent, x->now.parent, sizeof c->parent);
-    memcpy(c->nth, x->now.nth, sizeof c->nth);
-    memcpy(c->shown, x->now.shown, sizeof c->shown);
-    memcpy(c->shown_depth, x->now.shown_depth, sizeof c->shown_depth);
+    *c = x->now; /* what broke and what was shown */
+    c->distinct = x->before.distinct;
     for (int t = 0; t < at.task; t++) {
         c->distinct += x->task[t].wins;
         c->generated += x->task[t].total;
         c->steps += x->task[t].total;
         c->cut += x->task[t].cut;
     }
-    const Task *k = &x->task[at.task];
-    uint32_t q = 0;
-    if (status == BROKEN) {
-        q = parent_of(k, at.position);
-        c->steps += at.position + 1;
-    } else {
-        q = at.position; /* here: a parent */
-        c->steps += k->ends[q];
-    }
     c->generated += k->ends[q];
+    c->steps += judged;
     c->cut += k->cuts[q];
-    uint32_t end = status == BROKEN ? at.position + 1 : k->ends[q];
     for (uint32_t j = 0; j < k->n; j++)
-        c->distinct += k->won[j] && k->position[j] < end;
+        c->distinct += k->won[j] && k->position[j] < judged;
     for (int i = 0; i < KINDS; i++)
         if (c->shown[i] != NONE && c->shown[i] >= c->distinct)
             c->shown[i] = NONE;
     x->status = status;
 }
 
-/* The first parent after which there are enough states. */
+/* The first parent, in its task, after which there are enough states. */
 static Place enough_after(const Search *x)
 {
     uint64_t have = x->before.distinct;
@@ -517,74 +511,76 @@ static Place enough_after(const Search *x)
                 return (Place){t, q};
         }
     }
-    return (Place){-1, 0};
+    return NOWHERE;
+}
+
+/* Where each property not broken before breaks first in this block, NOWHERE if it does not;
+ * whether the search ends there, and at which of these places. */
+static Place breaks_first(Search *x, Place fresh[KINDS])
+{
+    uint64_t chosen = x->over_states | x->over_steps;
+    Place least = NOWHERE, last = NOWHERE;
+    int open = 0;
+    for (int i = 0; i < KINDS; i++) {
+        fresh[i] = NOWHERE;
+        if (!(chosen >> i & 1) || x->now.nth[i] != NONE)
+            continue;
+        for (int t = 0; t < x->tasks && fresh[i].task < 0; t++)
+            if (x->task[t].first[i] != UINT32_MAX)
+                fresh[i] = (Place){t, x->task[t].first[i]};
+        if (fresh[i].task < 0) {
+            open++;
+            continue;
+        }
+        if (least.task < 0 || earlier(fresh[i], least))
+            least = fresh[i];
+        if (last.task < 0 || earlier(last, fresh[i]))
+            last = fresh[i];
+    }
+    return !x->find_all ? least : open ? NOWHERE : last;
+}
+
+/* The first state with a step to a negative value: a task and a parent in it. */
+static Place fault_at(const Search *x)
+{
+    for (int t = 0; t < x->tasks; t++)
+        if (x->task[t].negative_from != UINT32_MAX)
+            return (Place){t, x->task[t].negative_from};
+    return NOWHERE;
+}
+
+static Place steps_before(const Search *x, Place parent)
+{
+    const Task *k = &x->task[parent.task];
+    return (Place){parent.task, parent.position ? k->ends[parent.position - 1] : 0};
 }
 
 static void finish_block(Search *x)
 {
-    uint64_t chosen = x->over_states | x->over_steps, open = 0;
-    Place last = {-1, 0}, least = {-1, 0}, fresh[KINDS];
-    uint64_t new_open;
-    int fault = -1, enough = 0;
-    Place limit = {-1, 0};
-    for (int i = 0; i < KINDS; i++) {
-        fresh[i] = (Place){-1, 0};
-        if (!(chosen >> i & 1) || x->now.nth[i] != NONE)
-            continue;
-        open |= (uint64_t)1 << i;
-        for (int t = 0; t < x->tasks && fresh[i].task < 0; t++)
-            if (x->task[t].first[i] != UINT32_MAX)
-                fresh[i] = (Place){t, x->task[t].first[i]};
-    }
-    for (int t = 0; t < x->tasks && fault < 0; t++)
-        if (x->task[t].negative_from != UINT32_MAX)
-            fault = t;
-    for (int i = 0; i < KINDS; i++)
-        if (fresh[i].task >= 0) {
-            if (least.task < 0 || earlier(fresh[i], least))
-                least = fresh[i];
-            if (last.task < 0 || earlier(last, fresh[i]))
-                last = fresh[i];
-        }
-    new_open = open;
-    for (int i = 0; i < KINDS; i++)
-        if (fresh[i].task >= 0)
-            new_open &= ~((uint64_t)1 << i);
-    Place stop = {-1, 0};
-    if (least.task >= 0)
-        stop = !x->find_all ? least : !new_open ? last : stop;
+    Place fresh[KINDS], stop = breaks_first(x, fresh), fault = fault_at(x), limit = NOWHERE;
+    Place end; /* nothing at or behind this counts */
 
-    if (x->now.distinct >= x->max_states) {
+    if (x->now.distinct >= x->max_states)
         limit = enough_after(x);
-        enough = limit.task >= 0;
-    }
-    if (stop.task >= 0 && enough) {
-        Place end = {limit.task, x->task[limit.task].ends[limit.position]};
-        if (earlier(stop, end))
-            enough = 0;
-        else
-            stop.task = -1;
-    }
-    /* A fault in the machine counts if the search comes that far. */
-    if (fault >= 0) {
-        uint32_t q = x->task[fault].negative_from;
-        Place at = {fault, q ? x->task[fault].ends[q - 1] : 0};
-        int before = stop.task >= 0 ? earlier(stop, at)
-            : enough && (limit.task < fault || (limit.task == fault && limit.position < q));
-        if (!before) {
-            x->stopped = x->before;
-            x->stopped.low += (uint64_t)fault * x->task_states + q;
-            x->status = NEGATIVE;
-            return;
-        }
-    }
-    Place end = stop;
-    if (enough)
+    if (stop.task >= 0 && limit.task >= 0) {
         end = (Place){limit.task, x->task[limit.task].ends[limit.position]};
+        if (earlier(stop, end))
+            limit = NOWHERE;
+        else
+            stop = NOWHERE;
+    }
+    end = limit.task >= 0 ? (Place){limit.task, x->task[limit.task].ends[limit.position]}
+        : stop.task >= 0 ? (Place){stop.task, stop.position + 1} : (Place){x->tasks, 0};
+    /* A fault in the machine counts if the search comes that far. */
+    if (fault.task >= 0 && (limit.task >= 0 ? !earlier(limit, fault)
+                            : stop.task < 0 || !earlier(stop, steps_before(x, fault)))) {
+        x->stopped = x->before;
+        x->stopped.low += (uint64_t)fault.task * x->task_states + fault.position;
+        x->status = NEGATIVE;
+        return;
+    }
     for (int i = 0; i < KINDS; i++) {
-        if (fresh[i].task < 0)
-            continue;
-        if (end.task >= 0 && (enough ? !earlier(fresh[i], end) : earlier(end, fresh[i])))
+        if (fresh[i].task < 0 || !earlier(fresh[i], end))
             continue;
         const Task *k = &x->task[fresh[i].task];
         uint32_t q = parent_of(k, fresh[i].position);
@@ -601,7 +597,7 @@ static void finish_block(Search *x)
         stop_at(x, stop, BROKEN);
         return;
     }
-    if (enough) {
+    if (limit.task >= 0) {
         stop_at(x, limit, ENOUGH);
         return;
     }
@@ -611,15 +607,15 @@ static void finish_block(Search *x)
         x->now.cut += x->task[t].cut;
     }
     x->now.low += (uint64_t)x->tasks * x->task_states;
-    if (x->now.low >= x->now.high) {
-        x->now.low = x->now.high;
-        if (x->now.distinct == x->now.high) {
-            x->now.depth--;
-            x->status = COMPLETE;
-        } else {
-            x->now.high = x->now.distinct;
-            x->now.depth++;
-        }
+    if (x->now.low < x->now.high)
+        return;
+    x->now.low = x->now.high;
+    if (x->now.distinct == x->now.high) {
+        x->now.depth--;
+        x->status = COMPLETE;
+    } else {
+        x->now.high = x->now.distinct;
+        x->now.depth++;
     }
 }
 
@@ -880,12 +876,11 @@ API const Counts *kv_resumable(const Search *x)
 API word *kv_states(Search *x) { return x->states; }
 API uint32_t *kv_parents(Search *x) { return x->parents; }
 API uint64_t kv_capacity(const Search *x) { return x->capacity; }
-API int kv_words(void) { return W; }
 
 /* Bytes in use for states, table and buffers. */
 API uint64_t kv_memory(const Search *x)
 {
-    return in_use(x, x->now.distinct, x->shard_slots) + buffers(x);
+    return in_use(x->now.distinct, x->shard_slots) + buffers(x);
 }
 
 /* The number of a state, or NONE. */
