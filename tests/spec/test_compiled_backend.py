@@ -366,6 +366,28 @@ def test_a_negative_value_is_a_fault_of_the_machine() -> None:
     assert list(found.violations) == ["Low"], "met before the fault"
 
 
+@pytest.mark.parametrize(("width", "faulty"), [((2, 3, 9), False), ((9, 3, 2), True)])
+def test_of_a_fault_and_a_violation_the_first_counts(
+    width: tuple[int, ...], faulty: bool
+) -> None:
+    def fill(s: View, p: Place) -> None:
+        s.shelf[p] = s.shelf[p] + 1
+
+    def fall(s: View, p: Place) -> None:
+        s.require("filled", (s.shelf[p] == 1) & (s.width[p] == 9))
+        s.clock[()] = s.clock[()] - 1
+
+    def fine(s: View, p: Place) -> Term:
+        return (s.shelf[p] < 2) | (s.width[p] != 2)
+
+    machine, where = _toy([fill, fall], width=width)
+    if faulty:
+        with pytest.raises(NegativeValue, match="fall: clock"):
+            NativeSearch(machine, where, properties=[_property("Fine", fine)]).run()
+    else:
+        assert _searched(machine, where, _property("Fine", fine)).violation is not None
+
+
 def test_a_violation_at_first_has_an_empty_run() -> None:
     def act(s: View, r: Thing) -> None:
         s.level[r] = 1
