@@ -88,6 +88,8 @@ def count(n: int, what: str) -> str:
 
 def _verdict(campaign: Campaign) -> str:
     n = len(campaign.findings)
+    if campaign.runs == 0:
+        return "nothing judged"
     return "nothing found" if n == 0 else count(n, "finding")
 
 

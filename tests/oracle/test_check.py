@@ -229,6 +229,8 @@ def test_an_engine_that_refuses_every_run_is_not_judged(run: Check, bad_engines:
     assert code == exits.UNJUDGED
     runs = 3 + len(check.shipped())
     assert f"not judged, {runs} runs: not this config" in text
+    assert "0 runs, 0 steps, 0 events judged" in text and "nothing found" in text.split("==")[2]
+    assert "nothing judged" in text.split("==")[1]
     assert text.endswith("verdict: not everything could be judged\n")
     assert set(_row(text, "NoCrash")[-2:-1]) == {"not judged"}
     assert document["engines"][0]["not_judged"] == {"not\nthis config": runs}
