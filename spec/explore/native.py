@@ -149,8 +149,8 @@ class NativeSearch:
         try:
             if self.limits.resume is not None:
                 self._restore(self.limits.resume)
-            elif self.limits.checkpoint is not None:
-                self._keep(0.0)  # a place that cannot be written shows now, not hours later
+            if self.limits.checkpoint not in (None, self.limits.resume):
+                self._keep_anew()
             return self._run(result, progress)
         finally:
             self._c.kv_close(self._search)
@@ -232,6 +232,14 @@ class NativeSearch:
         assert self.limits.checkpoint is not None
         checkpoint.write(self.limits.checkpoint, self.asked, self.program, counts.as_dict(),
                          seconds, self._memory_of(counts.distinct))
+
+    def _keep_anew(self) -> None:
+        """A place that cannot be written shows now, not hours later."""
+        path = self.limits.checkpoint
+        if path is not None and path.exists():
+            raise CheckpointRefused(
+                f"{path} exists: go on from it (--resume), remove it, or name another")
+        self._keep(self.seconds)
 
     def _restore(self, path: Path) -> None:
         known = checkpoint.header(path)

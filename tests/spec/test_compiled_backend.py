@@ -665,6 +665,17 @@ def test_a_checkpoint_that_cannot_be_written_is_said_before_the_search(tmp_path:
         search(SCOPES["seed"], limits=Limits(checkpoint=tmp_path / "no" / "kept"))
 
 
+def test_a_kept_search_is_not_overwritten(tmp_path: Path) -> None:
+    path, other = tmp_path / "kept", tmp_path / "other"
+    search(SCOPES["seed"], max_states=300, limits=Limits(checkpoint=path))
+    whole = path.read_bytes()
+    with pytest.raises(CheckpointRefused, match=r"kept exists: go on from it \(--resume\)"):
+        search(SCOPES["seed"], limits=Limits(checkpoint=path))
+    search(SCOPES["seed"], max_states=900, limits=Limits(resume=path, checkpoint=other))
+    assert path.read_bytes() == whole != other.read_bytes()
+    assert search(SCOPES["seed"], limits=Limits(resume=other)).complete
+
+
 KEPT = """
 import sys
 from pathlib import Path
