@@ -324,7 +324,12 @@ class Judge:
         for other in self._admission(rest, seen.r):
             if isinstance(other, e.KeysKnown):
                 self._keys(other, rest)
-        self._step("load", seen.r, r=self._slot(seen.r), n=seen.upto)
+        slot = self._slot(seen.r)
+        if seen.upto > self.run.get("tokens", slot):
+            raise _departure("load: within the request",
+                             f"{seen.upto} tokens of request {seen.r} are loaded, which has "
+                             f"{self.run.get('tokens', slot)}", seen.r)
+        self._step("load", seen.r, r=slot, n=seen.upto)
         self._admitted[seen.r] = False
         self._loading.add(seen.r)
 

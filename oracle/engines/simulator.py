@@ -178,7 +178,11 @@ class Simulator:
                 tokens += [stream_token(source, i) for i in range(length)]
             else:
                 other = self._requests.get(source)
-                tokens += other.tokens[:length] if other is not None else []
+                # Beyond what it has sampled so far, what it would go on to sample.
+                known = other.tokens if other is not None else []
+                tokens += known[:length]
+                if other is not None:
+                    tokens += [sampled_token(source, i) for i in range(len(known), length)]
         if not tokens:
             raise BadStimulus(f"the prompt of request {stimulus.r!r} is empty")
         longest = len(tokens) + stimulus.output + self.config.draft_tokens
