@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from . import drafts, hits, limits, requests, rewinds, store
+from . import drafts, hits, limits, loads, pool, requests, rewinds, store, transfers
 from .keys import blocks, keys
 from .machine import ActionFunction, Machine, Part
 from .rules import REFERENCE, Design
@@ -19,6 +19,10 @@ from .terms import Plain, Sort, Variable
 
 CORE = (requests.part, keys, blocks, store.part)
 ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
+"""What the oracle's judge runs: planning, as if transfers completed at once."""
+
+TRANSFER_PARTS = (*CORE, pool.part, transfers.part, loads.part)
+"""Blocks with content, and stores and loads with a life of their own."""
 
 
 class UnknownName(Exception):
@@ -88,9 +92,9 @@ class Scope:
 
 
 def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
-           accepted: int = 0) -> dict[str, int]:
-    """Sizes with every number counted up to the value given."""
-    return {
+           accepted: int = 0, **more: int) -> dict[str, int]:
+    """Sizes with every number counted up to the value given; ``more`` by the sort's name."""
+    return more | {
         "Request": requests, "Group": groups, "Tokens": tokens + 1, "Chunk": chunks,
         "Chunks": chunks + 1, "Blocks": blocks + 1, "Accepted": accepted + 1,
     }
@@ -134,6 +138,28 @@ SCOPES: dict[str, Scope] = {
             CORE,
             _sizes(requests=2, groups=1, tokens=3, chunks=1, blocks=1),
             {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "transfers",
+            "two requests that say the same or not, two blocks: stores under way while requests "
+            "end",
+            (*CORE, pool.part, transfers.part),
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=2, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "workers",
+            "one request, two workers of which one may be late or fail",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Worker=2),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "loads",
+            "two requests: loads, pins and eviction, fences",
+            TRANSFER_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=1, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
         ),
     )
 }
