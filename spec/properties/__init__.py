@@ -6,11 +6,13 @@ from kvoracle.model.scopes import nearest
 
 from .property import Property, Seen, Witness
 from .storing import LEMMAS, STORING
+from .transferring import TRANSFER_LEMMAS, TRANSFERRING
 
-PROPERTIES: dict[str, Property] = {p.name: p for p in STORING}
+PROPERTIES: dict[str, Property] = {p.name: p for p in (*STORING, *TRANSFERRING)}
 """The promises, in the order in which reports list them."""
 
-EVERYTHING: dict[str, Property] = {p.name: p for p in (*STORING, *LEMMAS)}
+EVERYTHING: dict[str, Property] = {
+    p.name: p for p in (*STORING, *TRANSFERRING, *LEMMAS, *TRANSFER_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 
