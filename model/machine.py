@@ -331,13 +331,16 @@ def _at_least_one(term: Term) -> bool:
 class Machine:
     """Parts composed under a design, traced into terms.
 
+    ``without`` names actions that are left out: a smaller machine, which does less.
+
     Raises `NotationError` if a part refers to what no part declares, a name is declared
     twice, a guard or a change of other variables reads a ghost, a term divides by what may be
     0, or the members of a symmetric sort are told apart other than by equality.
     """
 
     def __init__(self, parts: Sequence[Part], design: Any,
-                 overrides: Mapping[str, ActionFunction] | None = None) -> None:
+                 overrides: Mapping[str, ActionFunction] | None = None,
+                 without: Sequence[str] = ()) -> None:
         self.parts = tuple(parts)
         self.design = design
         self.variables: dict[str, Variable] = {}
@@ -365,6 +368,9 @@ class Machine:
                 if extension.action not in self.actions:
                     raise NotationError(
                         f"part {part.name!r}: no action {extension.action!r} to extend")
+        for name in without:
+            if self.actions.pop(name, None) is None:
+                raise NotationError(f"no action {name!r} to leave out")
         for action in self.actions.values():
             counts = [self._counts(p) for p in action.parameters]
             if counts != sorted(counts):

@@ -43,13 +43,18 @@ class ImpossibleConfig(Exception):
 
 @dataclass(frozen=True)
 class Scope:
-    """Parts, sizes by sort name, constants by name (one value an index, group by group)."""
+    """Parts, sizes by sort name, constants by name (one value an index, group by group).
+
+    ``without`` names actions that do not happen here: what another scope searches, so that
+    this one stays small.
+    """
 
     name: str
     doc: str
     parts: tuple[Part, ...]
     sizes: Mapping[str, int]
     constants: Mapping[str, tuple[Plain, ...]]
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for sort, size in self.sizes.items():
@@ -71,7 +76,7 @@ class Scope:
     def machine(self, design: Design = REFERENCE,
                 overrides: Mapping[str, ActionFunction] | None = None) -> Machine:
         """The scope's machine under a design."""
-        return Machine(self.parts, design, overrides)
+        return Machine(self.parts, design, overrides, self.without)
 
     def size(self, sort: Sort) -> int:
         """How many members the sort has here; numbers count from 0 to one less."""

@@ -219,6 +219,14 @@ def test_writing_where_a_number_says_is_cut_outside_alike() -> None:
     assert cut == 4
 
 
+def test_of_two_indices_one_may_be_a_number() -> None:
+    def act(s: View, r: Thing, n: Count) -> None:
+        s.at[r, n] = 2
+
+    assert _steps(act) == (
+        [("act", (r, n), {f"at[{r}, {n}]": 2}) for r in range(2) for n in range(3)], 2)
+
+
 def test_a_difference_of_differences_may_count_too_far() -> None:
     def act(s: View, n: Count) -> None:
         s.clock[()] = 2 - (0 - n)
