@@ -49,6 +49,12 @@ def evictable(pooled: Any, pinned: Any) -> Any:
     return (pooled == READY) & not_(pinned)
 
 
+def droppable(pooled: Any, pinned: Any) -> Any:
+    """Whether a reset drops a key at once: what a transfer reads or writes stays until it is
+    over (vLLM PR41956, review)."""
+    return evictable(pooled, pinned)
+
+
 def loadable(pooled: Any) -> Any:
     """Whether a load may read a key."""
     return pooled == READY
@@ -65,6 +71,7 @@ class Care:
 
     ``pins``: a load pins its keys until it has ended.  ``forgets_reused``: when a block of an
     ended request goes to another one, the planner's list of its blocks is empty from then on.
+    ``exclusive``: a load waits for the request's own stores.
     """
 
     still_reads: Callable[[Any, Any, Any], Any] = still_reads
@@ -72,7 +79,9 @@ class Care:
     complete: Callable[[Any, Any], Any] = complete
     outcome: Callable[[Any], Any] = outcome
     evictable: Callable[[Any, Any], Any] = evictable
+    droppable: Callable[[Any, Any], Any] = droppable
     loadable: Callable[[Any], Any] = loadable
     frees_at_abort: Callable[[Any], Any] = frees_at_abort
     pins: bool = True
     forgets_reused: bool = True
+    exclusive: bool = True

@@ -51,8 +51,8 @@ def plan_load(s: View, r: Request, n: Tokens) -> None:
 
     s.require("waits", _waits(s, r))
     s.require("one load", s.hit[r] == 0)
-    s.require("no store of it is under way",
-              forall(GROUP, CHUNK, lambda g, c: s.flight[r, g, c] == 0))
+    s.require("no store of it is under way", implies(
+        s.rules.care.exclusive, forall(GROUP, CHUNK, lambda g, c: s.flight[r, g, c] == 0)))
     s.require("a hit", n >= 1)
     s.require("within the request", n <= s.tokens[r])
     s.require("every chunk of the hit has its key",

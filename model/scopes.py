@@ -105,6 +105,11 @@ def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
     }
 
 
+# What the scopes of transfers leave to others, to stay small: requests that come back after
+# their end, planning without an offer, failures.
+_ELSEWHERE = ("retire", "settle", "refuse", "reset")
+_FAILURES = ("copy_out_fails", "copy_in_fails")
+
 SCOPES: dict[str, Scope] = {
     scope.name: scope
     for scope in (
@@ -145,25 +150,42 @@ SCOPES: dict[str, Scope] = {
             {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,)},
         ),
         Scope(
-            "transfers",
-            "two requests that say the same or not, two blocks: stores under way while requests "
-            "end",
+            "reuse",
+            "two requests, one block: a store under way when the block goes to the other one",
             (*CORE, pool.part, transfers.part),
-            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=2, Worker=1),
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, "copy_out_fails", "evict"),
         ),
         Scope(
-            "workers",
-            "one request, two workers of which one may be late or fail",
+            "fences",
+            "two requests, one block: a load into it after the other one was preempted",
             TRANSFER_PARTS,
-            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Worker=2),
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "sample", "finish", "abort"),
         ),
         Scope(
             "loads",
-            "two requests: loads, pins and eviction, fences",
+            "two requests of one text, two blocks: loads of one key, pins, eviction",
             TRANSFER_PARTS,
             _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=1, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "sample", "finish", "abort"),
+        ),
+        Scope(
+            "pieces",
+            "one request of two chunks: a load of the first when the second is still stored",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=1, tokens=3, chunks=2, blocks=2, Block=2, Text=1, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "finish", "abort"),
+        ),
+        Scope(
+            "workers",
+            "one request, two workers of which one is late or fails",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Worker=2),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
         ),
     )

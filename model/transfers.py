@@ -15,7 +15,7 @@ from .keys import CHUNK, CHUNKS, Chunk, Chunks
 from .machine import Part, View
 from .pool import BLOCK, TEXT, WORKER, Text, Worker, written
 from .requests import GROUP, PREEMPTED, REQUEST, Group, Request, Tokens, ended
-from .terms import BOOL, Term, Value, exists, forall, implies
+from .terms import BOOL, Term, Value, exists, forall, implies, lift
 
 part = Part("transfers", "transfers: stores under way, workers, the host pool, eviction")
 part.variable("flight", (REQUEST, GROUP, CHUNK), BOOL, "a store of the chunk is under way")
@@ -136,7 +136,7 @@ def evict(s: View, t: Text, g: Group, c: Chunk) -> None:
 def _drop(s: View) -> None:
     """What nothing reads or writes is dropped; what is under way arrives later."""
     def gone(t: Term, g: Term, c: Term) -> Term:
-        return s.rules.care.evictable(s.pooled[t, g, c], pinned(s, t, g, c))  # type: ignore[no-any-return]
+        return lift(s.rules.care.droppable(s.pooled[t, g, c], pinned(s, t, g, c)))
 
     s.pooled.where(gone, MISSING)
     _wipe(s, gone)
