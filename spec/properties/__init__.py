@@ -8,6 +8,9 @@ from .property import Property, Seen, Witness
 from .storing import LEMMAS, STORING
 from .transferring import TRANSFER_LEMMAS, TRANSFERRING
 
+PLANNING: dict[str, Property] = {p.name: p for p in STORING}
+"""The promises about planning, which the oracle's judge holds engines to."""
+
 PROPERTIES: dict[str, Property] = {p.name: p for p in (*STORING, *TRANSFERRING)}
 """The promises, in the order in which reports list them."""
 
@@ -23,4 +26,4 @@ def named(name: str) -> Property:
     return EVERYTHING[name]
 
 
-__all__ = ["EVERYTHING", "PROPERTIES", "Property", "Seen", "Witness", "named"]
+__all__ = ["EVERYTHING", "PLANNING", "PROPERTIES", "Property", "Seen", "Witness", "named"]
