@@ -10,7 +10,7 @@ from __future__ import annotations
 from .hits import chunks_touched
 from .keys import CHUNK, Chunk
 from .machine import Part, View
-from .pool import IN_USE, LEFT, WORKER, Worker, give_back, has_blocks
+from .pool import IN_USE, WORKER, Worker, has_blocks, leave_blocks
 from .requests import (
     ABORTED,
     GROUP,
@@ -130,7 +130,7 @@ def load_dropped(s: View, r: Request) -> None:
     """Now its blocks can go."""
     s.require("aborted", s.life[r] == ABORTED)
     _ends(s, r)
-    give_back(s, r, LEFT)
+    leave_blocks(s, r)
 
 
 @part.extend("start")

@@ -28,7 +28,7 @@ from .requests import (
     Tokens,
 )
 from .rules import whole_chunks
-from .terms import Sort, Term, enumeration, forall, implies
+from .terms import Sort, Term, Value, enumeration, forall, implies
 
 BLOCK = Sort("Block", symmetric=True)
 TEXT = Sort("Text", symmetric=True)
@@ -67,11 +67,12 @@ def holds(s: View, b: Term, w: Term, r: Term, g: Term, c: Term) -> Term:
 def written(s: View, b: Term, r: Term, n: Term) -> Term:
     """Whether the request's kernels write the block when they compute up to ``n`` tokens."""
     size = s.tokens_per_chunk[s.place_g[b]]
-    return (
+    within: Term = (
         (s.stand[b] == IN_USE) & (s.holder[b] == r)
         & (whole_chunks(s.computed[r], size) <= s.place_c[b])
         & (s.place_c[b] < chunks_touched(n, size))
     )
+    return within
 
 
 def has_blocks(s: View, r: Term, n: Term) -> Term:
@@ -129,15 +130,20 @@ def _write(s: View, r: Request, n: Tokens) -> None:
     s.tag_end.where(lambda b, w: written(s, b, r, n), lambda b, w: s.place_c[b] + 1)
 
 
-def give_back(s: View, r: Term, stand: int, when: Term | bool = True) -> None:
-    """The request holds no block any more, and had left none if they are to be free."""
-    left = 0 if stand == LEFT else LEFT
-    mine = lambda b: (s.holder[b] == r) & ((s.stand[b] == IN_USE) | (s.stand[b] == left)) & when
-    s.stand.where(mine, stand)
-    if stand == FREE:
-        s.holder.where(mine, 0)
-        s.place_g.where(mine, 0)
-        s.place_c.where(mine, 0)
+def leave_blocks(s: View, r: Term, when: Value = True) -> None:
+    """The request holds its blocks no more; the planner still knows what is in them."""
+    s.stand.where(lambda b: (s.holder[b] == r) & (s.stand[b] == IN_USE) & when, LEFT)
+
+
+def free_blocks(s: View, r: Term) -> None:
+    """Nobody knows any more whose the request's blocks were."""
+    def mine(b: Term) -> Term:
+        return (s.holder[b] == r) & (s.stand[b] != FREE)
+
+    s.stand.where(mine, FREE)
+    s.holder.where(mine, 0)
+    s.place_g.where(mine, 0)
+    s.place_c.where(mine, 0)
 
 
 def lose_list(s: View, r: Term) -> None:
@@ -148,23 +154,23 @@ def lose_list(s: View, r: Term) -> None:
 
 @part.extend("preempt")
 def _lose_blocks(s: View, r: Request) -> None:
-    give_back(s, r, FREE)
+    free_blocks(s, r)
     lose_list(s, r)
 
 
 @part.extend("finish")
 def _leave_blocks(s: View, r: Request) -> None:
-    give_back(s, r, LEFT)
+    leave_blocks(s, r)
 
 
 @part.extend("abort")
 def _leave_blocks_unless_loading(s: View, r: Request) -> None:
     loading = s.hit[r] > 0 if s.has("loads") else False
-    give_back(s, r, LEFT, s.rules.care.frees_at_abort(loading))
+    leave_blocks(s, r, s.rules.care.frees_at_abort(loading))
 
 
 @part.extend("retire")
 def _forget(s: View, r: Request) -> None:
-    give_back(s, r, FREE)
+    free_blocks(s, r)
     lose_list(s, r)
     s.text[r] = 0

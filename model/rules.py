@@ -24,7 +24,7 @@ gathers the places where an engine applies them; a variant replaces one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .fencing import Care
@@ -139,7 +139,7 @@ class Design:
     cursor_in_passing: Callable[[Any, Any, Claim], Any] = cursor_in_passing
     cursor_after_refusal: Callable[[Any, Any, Claim], Any] = cursor_after_refusal
     cursor_after_clearing: Callable[[Any], Any] = cursor_after_clearing
-    care: Care = Care()
+    care: Care = field(default_factory=Care)
 
 
 REFERENCE = Design()

@@ -97,7 +97,7 @@ def prove(variant: Variant | None = None, properties: Iterable[Property] | None 
             decided.append(o)
         if any(o.answer.verdict != "proved" for o in decided):
             # Something is broken: what was proved on its assumption is decided again without it.
-            decided = proof.settled()
+            decided = proof.settled(decided)
         result.obligations += [
             Shown(name, o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame)
             for o in decided
@@ -140,7 +140,8 @@ def because(machine: Machine, scope: Scope, violation: Violation) -> str:
     many = scope.sizes.get("Group", 1) > 1
     group = f" in group {where['g']}" if many and "g" in where else ""
     return prop.because(Seen(
-        partial(backend.get, last), where, str(where.get("r", "")), group, partial(backend.get, before)))
+        partial(backend.get, last), where, str(where.get("r", "")), group,
+        partial(backend.get, before)))
 
 
 def run_lines(machine: Machine, scope: Scope, run: Iterable[MachineStep]) -> list[str]:

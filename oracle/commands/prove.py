@@ -60,8 +60,8 @@ def _code(result: ProofResult, found: Examples) -> int:
 
 def _print(result: ProofResult, seconds: float) -> None:
     rows = [
-        (o.machine, o.property, o.action, o.verdict if not o.by_frame else "proved (writes nothing it reads)",
-         f"{o.seconds:.3f} s")
+        (o.machine, o.property, o.action,
+         o.verdict if not o.by_frame else "proved (writes nothing it reads)", f"{o.seconds:.3f} s")
         for o in result.obligations
     ]
     out(table(("machine", "property", "kept by", "verdict", "time"), rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvoracle.model.fencing import MISSING, PENDING, READY
+from kvoracle.model.fencing import PENDING, READY
 from kvoracle.model.hits import chunks_touched
 from kvoracle.model.keys import Chunk
 from kvoracle.model.loads import loads
@@ -13,7 +13,6 @@ from kvoracle.model.pool import IN_USE, LEFT, Block, Text, Worker, holds, lives
 from kvoracle.model.requests import (
     ABORTED,
     ABSENT,
-    FINISHED,
     PREEMPTED,
     RUNNING,
     WAITING,
@@ -203,11 +202,6 @@ def _not_its_own(seen: Seen) -> str:
     b = seen.get("table", *(seen.where[k] for k in "rgc"))
     return (f"request {seen.request} runs, and where it reads chunk {seen.where['c']}{seen.group}, "
             f"in block {b} of worker {seen.where['w']}, lies {_in_block(seen, b)}")
-
-
-def _computes_in_a_block_left(s: View, r: Request, q: Request, g: Group) -> Any:
-    return ((s.life[r] == RUNNING) & (s.computed[r] > 0) & (s.life[q] == FINISHED)
-            & (s.allocated[q, g] > s.blocks[q, g]))
 
 
 def _second_half(s: View, r: Request) -> Any:
@@ -515,18 +509,6 @@ DONE_IS_COPIED = _lemma(
     STORES)
 
 
-def _fails_in_flight(s: View, r: Request, g: Group, c: Chunk) -> Any:
-    return implies(s.failed[r, g, c], s.flight[r, g, c])
-
-
-FAILS_IN_FLIGHT = _lemma(
-    "FailsInFlight", "only a store under way has failed",
-    "A failure noted against a store that has ended would be taken for the next one's.",
-    "TrueBytes", _fails_in_flight,
-    lambda seen: f"the store of {_chunk(seen)} has failed, and none is under way",
-    STORES)
-
-
 def _fresh_targets(s: View, r: Request, g: Group, c: Chunk, q: Request, h: Group, d: Chunk,
                    w: Worker) -> Any:
     reading = s.flight[q, h, d] & (s.copied[q, h, d, w] == 0)
@@ -576,6 +558,6 @@ TRANSFERRING = (
 )
 TRANSFER_LEMMAS = (
     OWN_BLOCKS, LEFT_BLOCKS, LEFT_BYTES, TOLD_IS_ALLOCATED, TOUCHED_IS_ALLOCATED,
-    WAITING_HAS_COMPUTED_NOTHING, FLIGHT_HAS_ITS_KEY, DONE_IS_COPIED, FAILS_IN_FLIGHT,
-    FRESH_TARGETS, DONE_IS_LOADED, LOAD_IS_WITHIN,
+    WAITING_HAS_COMPUTED_NOTHING, FLIGHT_HAS_ITS_KEY, DONE_IS_COPIED, FRESH_TARGETS,
+    DONE_IS_LOADED, LOAD_IS_WITHIN,
 )
