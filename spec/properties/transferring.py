@@ -211,7 +211,8 @@ def _second_half(s: View, r: Request) -> Any:
 LOADED_BYTES = Property(
     name="LoadedBytes",
     statement="attention reads only positions that hold the request's own prefix",
-    why="The request's own output is wrong, silently.",
+    why="A request that reads another's KV, or KV that nobody wrote, goes on as if nothing were "
+        "wrong. Its own output is wrong, silently.",
     source="vLLM PR31341; SGLang PR31427",
     function=_loaded_bytes,
     because=_not_its_own,
@@ -517,7 +518,8 @@ def _fresh_targets(s: View, r: Request, g: Group, c: Chunk, q: Request, h: Group
 
 FRESH_TARGETS = _lemma(
     "FreshTargets", "no store reads a block that a load writes",
-    "Transfers exclude each other on a block unless both only read it.",
+    "Transfers exclude each other on a block unless both only read it: a store that met a load "
+    "would copy the load's bytes under its own key.",
     "ReuseFence", _fresh_targets,
     lambda seen: f"a load of {_chunk(seen)} writes a block that the store of chunk "
                  f"{seen.where['d']} of request {seen.where['q']} still reads",
