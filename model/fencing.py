@@ -85,3 +85,6 @@ class Care:
     pins: bool = True
     forgets_reused: bool = True
     exclusive: bool = True
+
+
+CAREFUL = Care()

@@ -24,10 +24,10 @@ gathers the places where an engine applies them; a variant replaces one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .fencing import Care
+from .fencing import CAREFUL, Care
 from .terms import Value, ite, maximum, minimum, not_
 
 
@@ -139,7 +139,7 @@ class Design:
     cursor_in_passing: Callable[[Any, Any, Claim], Any] = cursor_in_passing
     cursor_after_refusal: Callable[[Any, Any, Claim], Any] = cursor_after_refusal
     cursor_after_clearing: Callable[[Any], Any] = cursor_after_clearing
-    care: Care = field(default_factory=Care)
+    care: Care = CAREFUL
 
 
 REFERENCE = Design()

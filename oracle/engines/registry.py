@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kvoracle.model.scopes import UnknownName, nearest
-from kvoracle.spec.variants import PLANNERS, VARIANTS, variant
+from kvoracle.spec.variants import PLANNERS, VARIANTS
 
 from .protocol import Engine
 
@@ -40,9 +40,11 @@ def open_engine(name: str) -> Engine:
         from .machine import machine_engine
 
         design = name[6:] if ":" in name else None
-        if design in VARIANTS and design not in PLANNERS:
-            raise nearest("design of planning", design, PLANNERS)
-        return machine_engine(variant(design) if design is not None else None)
+        if design is not None and design not in PLANNERS:
+            # Of a design of transfers there is nothing to drive: an engine here plans.
+            kind = "variant of planning" if design in VARIANTS else "variant"
+            raise nearest(kind, design, PLANNERS)
+        return machine_engine(PLANNERS[design] if design is not None else None)
     if re.fullmatch(r"vllm(==|@).+", name):
         return _vllm(name)
     raise nearest("engine", name, KINDS)

@@ -28,6 +28,8 @@ from .property import Property, Seen, Witness
 LOADS = ("pool", "transfers", "loads")
 STORES = ("pool", "transfers")
 
+TRANSFERS = "transfers"
+
 
 def _loading(s: View, r: Any, g: Any, c: Any) -> Any:
     return loads(s, r, g, c) if s.has("loads") else False
@@ -123,6 +125,7 @@ REUSE_FENCE = Property(
     ),
     bugs=("vLLM#46951", "vLLM#52360", "vLLM PR48596"),
     parts=STORES,
+    family=TRANSFERS,
 )
 
 
@@ -154,6 +157,7 @@ TRUE_BYTES = Property(
     witnesses=(Witness("a key is ready whose request has ended", _ready_after_its_request),),
     bugs=("vLLM#46951", "vLLM PR48596", "LMCache#4991"),
     parts=STORES,
+    family=TRANSFERS,
 )
 
 
@@ -185,6 +189,7 @@ LOAD_READY = Property(
     witnesses=(Witness("two requests load one key", _two_load_one_key),),
     bugs=("SGLang PR31427", "LMCache#4133"),
     parts=LOADS,
+    family=TRANSFERS,
 )
 
 
@@ -219,6 +224,7 @@ LOADED_BYTES = Property(
     witnesses=(Witness("a request decodes", _second_half),),
     bugs=("SGLang PR31427", "vLLM PR42959"),
     parts=("pool",),
+    family=TRANSFERS,
 )
 
 
@@ -248,6 +254,7 @@ JOB_EXCLUSIVE = Property(
     witnesses=(Witness("a request that was preempted is loaded", _store_then_load),),
     bugs=("vLLM PR42959",),
     parts=LOADS,
+    family=TRANSFERS,
 )
 
 
@@ -292,6 +299,7 @@ WORKER_AGREEMENT = Property(
     ),
     bugs=("tpu-inference PR3152", "tpu-inference PR3332", "vLLM#46240"),
     parts=STORES,
+    family=TRANSFERS,
 )
 
 
@@ -337,6 +345,7 @@ NO_LEAK = Property(
     ),
     bugs=("vLLM PR45357", "vLLM#49674"),
     parts=STORES,
+    family=TRANSFERS,
 )
 
 
@@ -369,6 +378,7 @@ REF_EXACT = Property(
     witnesses=(Witness("a pin outlives its client", _pins_outlive_the_client),),
     bugs=("SGLang PR31427", "LMCache#4133"),
     parts=LOADS,
+    family=TRANSFERS,
 )
 
 
@@ -376,9 +386,10 @@ REF_EXACT = Property(
 
 
 def _lemma(name: str, statement: str, why: str, supports: str, function: Any, because: Any,
-           parts: tuple[str, ...], source: str = "the machine's own bookkeeping") -> Property:
+           parts: tuple[str, ...], source: str = "the machine's own bookkeeping",
+           family: str = TRANSFERS) -> Property:
     return Property(name=name, statement=statement, why=why, source=source, function=function,
-                    because=because, lemma=True, supports=supports, parts=parts)
+                    because=because, lemma=True, supports=supports, parts=parts, family=family)
 
 
 def _own_blocks(s: View, r: Request, g: Group, c: Chunk) -> Any:
@@ -463,8 +474,7 @@ def _waiting_has_computed_nothing(s: View, r: Request, g: Group) -> Any:
     kept = implies(waits, nothing) & implies(s.life[r] == ABSENT, s.allocated[r, g] == 0)
     if not s.has("loads"):
         return kept
-    loading = (s.life[r] == WAITING) | (s.life[r] == PREEMPTED) | (s.life[r] == ABORTED)
-    return kept & implies(s.hit[r] > 0, nothing & loading)
+    return kept & implies(s.hit[r] > 0, nothing)
 
 
 WAITING_HAS_COMPUTED_NOTHING = _lemma(
@@ -543,16 +553,17 @@ DONE_IS_LOADED = _lemma(
 
 
 def _load_is_within(s: View, r: Request) -> Any:
-    return s.hit[r] <= s.tokens[r]
+    loading = (s.life[r] == WAITING) | (s.life[r] == PREEMPTED) | (s.life[r] == ABORTED)
+    return (s.hit[r] <= s.tokens[r]) & implies(s.hit[r] > 0, loading)
 
 
 LOAD_IS_WITHIN = _lemma(
-    "LoadIsWithin", "no more tokens are loaded than the request has",
+    "LoadIsWithin", "a request is loaded while it waits, and no more tokens than it has",
     "A request counts what was loaded as computed, but for its last token, whose logits are "
     "needed.",
     "LoadedBytes", _load_is_within,
     lambda seen: f"request {seen.request} loads {seen.of('hit')} of {seen.of('tokens')} tokens",
-    LOADS)
+    LOADS, family="")
 
 TRANSFERRING = (
     REUSE_FENCE, TRUE_BYTES, LOAD_READY, LOADED_BYTES, JOB_EXCLUSIVE, WORKER_AGREEMENT, NO_LEAK,

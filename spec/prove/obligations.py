@@ -69,7 +69,8 @@ def _writes(action: Action) -> set[str]:
 class Proof:
     """All obligations of a machine, each decided on demand.
 
-    With ``properties`` given, these are proved and the lemmas; nothing else is assumed.
+    With ``properties`` given, these are proved, their families and the lemmas that belong to
+    none; nothing else is assumed.
     """
 
     def __init__(self, machine: Machine, properties: Iterable[Property] | None = None,
@@ -78,7 +79,9 @@ class Proof:
         self.effort = effort
         everything = [p for p in EVERYTHING.values() if p.applies(machine)]
         wanted = list(properties) if properties is not None else everything
-        self._wanted = [p for p in everything if p in wanted or p.lemma]
+        families = {p.family for p in wanted}
+        self._wanted = [p for p in everything if p in wanted or (
+            p.family in families if p.family else p.lemma)]
         self._translator = Translator(machine)
         self._facts = list(self._typing()) + list(self._division())
         self._invariants = [
