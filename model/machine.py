@@ -16,7 +16,8 @@ the action, in every reading; of two writes to one place the later one stands.
 Parameters are annotated with a sort (``Request = Annotated[Term, REQUEST]``).
 
 A part may also ``extend`` an action of another part with further requirements
-and changes; a machine composed without that part does not pay for it.
+and changes, and with parameters of its own; a machine composed without that part
+does not pay for it.
 """
 
 from __future__ import annotations
@@ -133,6 +134,15 @@ class VariableView:
         self._view.write(Where(self._variable, bounds, lift(condition(*bounds)), lift(new)))
 
 
+def _labels(first: Label, more: str) -> Label:
+    """A step in words, with what an extension says of it behind."""
+    if not more:
+        return first
+    if isinstance(first, str):
+        return first + more
+    return lambda shown: first(shown) + more.format(**shown)
+
+
 class View:
     """What an action or property sees of the state: its variables as attributes."""
 
@@ -202,6 +212,13 @@ class _Declared:
     external: bool
 
 
+@dataclass(frozen=True)
+class _Extension:
+    action: str
+    function: ActionFunction
+    label: str
+
+
 @dataclass
 class Part:
     """A piece of the machine with a file of its own: variables, actions, extensions."""
@@ -210,7 +227,7 @@ class Part:
     doc: str
     variables: list[Variable] = field(default_factory=list)
     actions: dict[str, _Declared] = field(default_factory=dict)
-    extensions: list[tuple[str, ActionFunction]] = field(default_factory=list)
+    extensions: list[_Extension] = field(default_factory=list)
 
     def variable(self, name: str, domain: Sequence[Sort], sort: Sort, doc: str,
                  initial: int = 0) -> None:
@@ -246,11 +263,15 @@ class Part:
 
         return declare
 
-    def extend(self, action: str) -> Callable[[ActionFunction], ActionFunction]:
-        """Add requirements and changes to an action declared by another part."""
+    def extend(self, action: str, label: str = "") -> Callable[[ActionFunction], ActionFunction]:
+        """Add requirements and changes to an action declared by another part.
+
+        The function takes the action's parameters and, after them, further ones that the
+        action has wherever this part is in the machine; ``label`` is what it says of them.
+        """
 
         def declare(function: ActionFunction) -> ActionFunction:
-            self.extensions.append((action, function))
+            self.extensions.append(_Extension(action, function, label))
             return function
 
         return declare
@@ -310,13 +331,16 @@ def _at_least_one(term: Term) -> bool:
 class Machine:
     """Parts composed under a design, traced into terms.
 
+    ``without`` names actions that are left out: a smaller machine, which does less.
+
     Raises `NotationError` if a part refers to what no part declares, a name is declared
     twice, a guard or a change of other variables reads a ghost, a term divides by what may be
     0, or the members of a symmetric sort are told apart other than by equality.
     """
 
     def __init__(self, parts: Sequence[Part], design: Any,
-                 overrides: Mapping[str, ActionFunction] | None = None) -> None:
+                 overrides: Mapping[str, ActionFunction] | None = None,
+                 without: Sequence[str] = ()) -> None:
         self.parts = tuple(parts)
         self.design = design
         self.variables: dict[str, Variable] = {}
@@ -328,37 +352,53 @@ class Machine:
                 if hasattr(View, variable.name):
                     raise NotationError(f"a view has {variable.name!r} already: choose another")
                 self.variables[variable.name] = variable
+        self._indexing = {s.name for v in self.variables.values() for s in v.domain}
         overrides = dict(overrides or {})
         for part in parts:
             for name, declared in part.actions.items():
                 if name in self.actions:
                     raise NotationError(f"action {name!r} is declared twice")
-                extended = [f for p in parts for a, f in p.extensions if a == name]
+                extended = [e for p in parts for e in p.extensions if e.action == name]
                 self.actions[name] = self._trace(
                     name, declared, overrides.pop(name, declared.function), extended)
         if overrides:
             raise NotationError(f"no action {', '.join(sorted(overrides))} to override")
         for part in parts:
-            for name, _ in part.extensions:
-                if name not in self.actions:
-                    raise NotationError(f"part {part.name!r}: no action {name!r} to extend")
-        indexing = {s.name for v in self.variables.values() for s in v.domain}
+            for extension in part.extensions:
+                if extension.action not in self.actions:
+                    raise NotationError(
+                        f"part {part.name!r}: no action {extension.action!r} to extend")
+        for name in without:
+            if self.actions.pop(name, None) is None:
+                raise NotationError(f"no action {name!r} to leave out")
         for action in self.actions.values():
-            counts = [p.sort.name not in indexing for p in action.parameters]
+            counts = [self._counts(p) for p in action.parameters]
             if counts != sorted(counts):
                 raise NotationError(f"{action.name}: say what it happens to before how much, "
                                     "so that all readings take its instances in one order")
 
+    def _counts(self, parameter: Bound) -> bool:
+        """Whether the parameter says how much, not what the action happens to."""
+        return parameter.sort.name not in self._indexing
+
     def _trace(self, name: str, declared: _Declared, function: ActionFunction,
-               extended: list[ActionFunction]) -> Action:
+               extended: list[_Extension]) -> Action:
         view = View(self)
         parameters = _parameters(function)
         function(view, *parameters)
+        own, label = [(p.name, p.sort) for p in parameters], declared.label
         for extension in extended:
-            if [(p.name, p.sort) for p in _parameters(extension)] != \
-                    [(p.name, p.sort) for p in parameters]:
-                raise NotationError(f"{name}: {extension.__name__} takes other parameters")
-            extension(view, *parameters)
+            taken = _parameters(extension.function)
+            if [(p.name, p.sort) for p in taken[:len(own)]] != own:
+                raise NotationError(
+                    f"{name}: {extension.function.__name__} takes other parameters")
+            more = taken[len(own):]
+            for twice in {p.name for p in more} & {p.name for p in parameters}:
+                raise NotationError(f"{name}: two extensions add a parameter {twice}")
+            extension.function(view, *parameters[:len(own)], *more)
+            parameters, label = (*parameters, *more), _labels(label, extension.label)
+        if len(parameters) > len(own):
+            parameters = tuple(sorted(parameters, key=self._counts))
         for requirement in view.requirements:
             _check(requirement.term)
             if _reads_ghost(requirement.term):
@@ -371,7 +411,7 @@ class Machine:
             if not update.variable.ghost and any(map(_reads_ghost, parts)):
                 raise NotationError(f"{name}: the change of {update.variable.name} reads a ghost")
         doc = inspect.getdoc(function) or inspect.getdoc(declared.function) or ""
-        return Action(name, doc, declared.label, parameters, tuple(view.requirements),
+        return Action(name, doc, label, parameters, tuple(view.requirements),
                       tuple(view.updates), declared.external)
 
     @property

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .fencing import CAREFUL, Care
 from .terms import Value, ite, maximum, minimum, not_
 
 
@@ -129,7 +130,8 @@ def cursor_after_clearing(cursor: Any) -> Any:
 
 @dataclass(frozen=True)
 class Design:
-    """The rules in force, one field for each place an engine applies one."""
+    """The rules in force, one field for each place an engine applies one; those of transfers
+    are gathered in ``care``."""
 
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
@@ -137,6 +139,7 @@ class Design:
     cursor_in_passing: Callable[[Any, Any, Claim], Any] = cursor_in_passing
     cursor_after_refusal: Callable[[Any, Any, Claim], Any] = cursor_after_refusal
     cursor_after_clearing: Callable[[Any], Any] = cursor_after_clearing
+    care: Care = CAREFUL
 
 
 REFERENCE = Design()

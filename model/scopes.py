@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from . import drafts, hits, limits, requests, rewinds, store
+from . import drafts, hits, limits, loads, pool, requests, rewinds, store, transfers
 from .keys import blocks, keys
 from .machine import ActionFunction, Machine, Part
 from .rules import REFERENCE, Design
@@ -19,6 +19,10 @@ from .terms import Plain, Sort, Variable
 
 CORE = (requests.part, keys, blocks, store.part)
 ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
+"""What the oracle's judge runs: planning, as if transfers completed at once."""
+
+TRANSFER_PARTS = (*CORE, pool.part, transfers.part, loads.part)
+"""Blocks with content, and stores and loads with a life of their own."""
 
 
 class UnknownName(Exception):
@@ -39,13 +43,18 @@ class ImpossibleConfig(Exception):
 
 @dataclass(frozen=True)
 class Scope:
-    """Parts, sizes by sort name, constants by name (one value an index, group by group)."""
+    """Parts, sizes by sort name, constants by name (one value an index, group by group).
+
+    ``without`` names actions that do not happen here: what another scope searches, so that
+    this one stays small.
+    """
 
     name: str
     doc: str
     parts: tuple[Part, ...]
     sizes: Mapping[str, int]
     constants: Mapping[str, tuple[Plain, ...]]
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for sort, size in self.sizes.items():
@@ -67,7 +76,7 @@ class Scope:
     def machine(self, design: Design = REFERENCE,
                 overrides: Mapping[str, ActionFunction] | None = None) -> Machine:
         """The scope's machine under a design."""
-        return Machine(self.parts, design, overrides)
+        return Machine(self.parts, design, overrides, self.without)
 
     def size(self, sort: Sort) -> int:
         """How many members the sort has here; numbers count from 0 to one less."""
@@ -88,13 +97,18 @@ class Scope:
 
 
 def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
-           accepted: int = 0) -> dict[str, int]:
-    """Sizes with every number counted up to the value given."""
-    return {
+           accepted: int = 0, **more: int) -> dict[str, int]:
+    """Sizes with every number counted up to the value given; ``more`` by the sort's name."""
+    return more | {
         "Request": requests, "Group": groups, "Tokens": tokens + 1, "Chunk": chunks,
         "Chunks": chunks + 1, "Blocks": blocks + 1, "Accepted": accepted + 1,
     }
 
+
+# What the scopes of transfers leave to others, to stay small: requests that come back after
+# their end, planning without an offer, failures.
+_ELSEWHERE = ("retire", "settle", "refuse", "reset")
+_FAILURES = ("copy_out_fails", "copy_in_fails")
 
 SCOPES: dict[str, Scope] = {
     scope.name: scope
@@ -134,6 +148,45 @@ SCOPES: dict[str, Scope] = {
             CORE,
             _sizes(requests=2, groups=1, tokens=3, chunks=1, blocks=1),
             {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "reuse",
+            "two requests, one block: a store under way when the block goes to the other one",
+            (*CORE, pool.part, transfers.part),
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, "copy_out_fails", "evict"),
+        ),
+        Scope(
+            "fences",
+            "two requests, one block: a load into it after the other one was preempted",
+            TRANSFER_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "sample", "finish", "abort"),
+        ),
+        Scope(
+            "loads",
+            "two requests of one text, two blocks: loads of one key, pins, eviction",
+            TRANSFER_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=1, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "sample", "finish", "abort"),
+        ),
+        Scope(
+            "pieces",
+            "one request of two chunks: a load of the first when the second is still stored",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=1, tokens=3, chunks=2, blocks=2, Block=2, Text=1, Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "finish", "abort"),
+        ),
+        Scope(
+            "workers",
+            "one request, two workers of which one is late or fails",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Worker=2),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
         ),
     )
 }

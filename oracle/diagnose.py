@@ -21,7 +21,7 @@ from kvoracle.model.rules import REFERENCE, Design, by_blocks, by_keys, by_token
 from kvoracle.model.run import Run
 from kvoracle.model.scopes import ALL_PARTS
 from kvoracle.spec.properties import PROPERTIES
-from kvoracle.spec.variants import VARIANTS, Variant
+from kvoracle.spec.variants import PLANNERS, Variant
 
 from .claims import claim
 from .events import AnyStimulus, Drain, Step
@@ -73,7 +73,7 @@ def _changed(variant: Variant) -> list[Field[Any]]:
 
 def _single() -> list[_Candidate]:
     """The broken designs, those that change least first."""
-    order = list(VARIANTS.values())
+    order = list(PLANNERS.values())
     order.sort(key=lambda v: len(_changed(v)) + len(v.overrides))
     return [_Candidate((v,)) for v in order]
 

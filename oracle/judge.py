@@ -24,7 +24,7 @@ from kvoracle.model.run import Program, Run, Undo
 from kvoracle.model.scopes import ALL_PARTS
 from kvoracle.model.store import NEVER
 from kvoracle.model.terms import Read, Term, children
-from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, Seen
+from kvoracle.spec.properties import EVERYTHING, PLANNING, Property, Seen
 
 from . import events as e
 
@@ -172,7 +172,7 @@ class Judge:
         groups = len(self.config.groups)
         self.run = Run(self.rulebook.program, constants(self.config), {"Group": groups})
         self.judged = 0
-        self.evaluated: dict[str, int] = dict.fromkeys(PROPERTIES, 0)
+        self.evaluated: dict[str, int] = dict.fromkeys(PLANNING, 0)
         self.unseen: set[str] = set()
         self.not_judged: frozenset[str] = frozenset()
         self.earlier = 0

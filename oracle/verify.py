@@ -12,20 +12,26 @@ from functools import partial
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
-from kvoracle.model.scopes import ALL_PARTS, SCOPES, Scope
+from kvoracle.model.scopes import ALL_PARTS, SCOPES, TRANSFER_PARTS, Scope
 from kvoracle.spec.explore import Exploration, MachineStep, Violation, search
 from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.explore.reference import ReferenceBackend
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, Seen
 from kvoracle.spec.variants import Variant
 
-DEFAULT_SCOPES = ("seed", "draft", "limits", "groups", "pair")
+DEFAULT_SCOPES = (
+    "seed", "draft", "limits", "groups", "pair", "reuse", "fences", "loads", "pieces", "workers",
+)
+
+WHOLE = {"planning": ALL_PARTS, "transfers": TRANSFER_PARTS}
+"""The compositions that are proved, each of everything that goes together so far."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One obligation and what the solver said."""
+    """One obligation, of which composition, and what the solver said."""
 
+    machine: str
     property: str
     action: str
     verdict: str
@@ -54,8 +60,9 @@ class ProofResult:
         """The obligations of a property, and of the lemmas that carry it."""
         carried = {name} | {p.name for p in EVERYTHING.values() if p.supports == name}
         shared = {"Division"}
-        return [o for o in self.obligations
-                if o.property in carried | shared or o.property.endswith(" in range")]
+        spoken_of = {o.machine for o in self.obligations if o.property == name}
+        return [o for o in self.obligations if o.machine in spoken_of and (
+            o.property in carried | shared or o.property.endswith(" in range"))]
 
     def proved(self, name: str) -> bool:
         """Whether the property holds for all sizes: its obligations are proved, and nothing is
@@ -64,11 +71,12 @@ class ProofResult:
         return bool(mine) and all(o.verdict == "proved" for o in mine)
 
 
-def machine_of(variant: Variant | None) -> Machine:
-    """The machine with every part, under a design."""
+def machines_of(variant: Variant | None) -> dict[str, Machine]:
+    """What is to be proved of a design: the compositions it belongs to, by name."""
     if variant is None:
-        return Machine(ALL_PARTS, REFERENCE)
-    return Machine(ALL_PARTS, variant.design, variant.overrides)
+        return {name: Machine(parts, REFERENCE) for name, parts in WHOLE.items()}
+    name = next(name for name, parts in WHOLE.items() if parts is variant.parts)
+    return {name: variant.whole()}
 
 
 def prove(variant: Variant | None = None, properties: Iterable[Property] | None = None,
@@ -76,25 +84,33 @@ def prove(variant: Variant | None = None, properties: Iterable[Property] | None 
     """Decide every obligation of a design (Z3 is imported here, not before)."""
     from kvoracle.spec.prove.obligations import Proof
 
-    proof = Proof(machine_of(variant), properties)
-    decided = []
-    for o in proof.obligations():
-        if progress is not None:
-            progress(str(o))
-        decided.append(o)
-    if any(o.answer.verdict != "proved" for o in decided):
-        # Something is broken: what was proved on its assumption is decided again without it.
-        decided = proof.settled()
-    return ProofResult(variant.name if variant else None, [
-        Shown(o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame)
-        for o in decided
-    ])
+    wanted = None if properties is None else list(properties)
+    result = ProofResult(variant.name if variant else None)
+    for name, machine in machines_of(variant).items():
+        if wanted is not None and not any(p.applies(machine) for p in wanted):
+            continue
+        proof = Proof(machine, wanted)
+        decided = []
+        for o in proof.obligations():
+            if progress is not None:
+                progress(str(o))
+            decided.append(o)
+        if any(o.answer.verdict != "proved" for o in decided):
+            # Something is broken: what was proved on its assumption is decided again without it.
+            decided = proof.settled(decided)
+        result.obligations += [
+            Shown(name, o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame)
+            for o in decided
+        ]
+    return result
 
 
 def counterexample(name: str, variant: Variant | None) -> tuple[str, Violation] | None:
     """A shortest run that breaks the property in some scope, the variant's own scope first."""
     first = [variant.scope] if variant else []
     for scope_name in [*first, *(s for s in DEFAULT_SCOPES if s not in first)]:
+        if not EVERYTHING[name].applies(SCOPES[scope_name].machine()):
+            continue
         found = search(SCOPES[scope_name], variant, properties=[EVERYTHING[name]])
         if name in found.violations:
             return scope_name, found.violations[name]
@@ -124,7 +140,8 @@ def because(machine: Machine, scope: Scope, violation: Violation) -> str:
     many = scope.sizes.get("Group", 1) > 1
     group = f" in group {where['g']}" if many and "g" in where else ""
     return prop.because(Seen(
-        partial(backend.get, last), where, str(where["r"]), group, partial(backend.get, before)))
+        partial(backend.get, last), where, str(where.get("r", "")), group,
+        partial(backend.get, before)))
 
 
 def run_lines(machine: Machine, scope: Scope, run: Iterable[MachineStep]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from kvoracle.model.scopes import SCOPES
 from kvoracle.model.scopes import scope as find_scope
 from kvoracle.spec.explore import COMPILED, Exploration
-from kvoracle.spec.properties import PROPERTIES
+from kvoracle.spec.properties import PLANNING, PROPERTIES
 
 from .. import exits
 from ..campaign import Campaign, Runner
@@ -116,7 +116,16 @@ def _never_seen(name: str, searches: list[Exploration]) -> list[str]:
     return sorted(wanted - met)
 
 
+JUDGED = list(dict.fromkeys([*PLANNING, *OBSERVED]))
+"""What an engine is judged by; the rest is a promise of the machine alone, so far."""
+
+NAMES = list(dict.fromkeys([*PROPERTIES, *OBSERVED]))
+"""The rows of the table.  What is proved of the machine and seen of an engine is one row."""
+
+
 def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
+    if name not in JUDGED:
+        return "-"
     if isinstance(campaign, EngineUnavailable) or campaign.runs == 0:
         return "not judged"
     mine = [f for f in campaign.reported if f.explanation.property == name]
@@ -145,7 +154,7 @@ def _report(proof: ProofResult, searches: list[Exploration], campaigns: Campaign
     rows = [
         [name, _proof_cell(name, proof), _search_cell(name, searches),
          *(_engine_cell(name, campaign) for _, campaign in campaigns)]
-        for name in [*PROPERTIES, *OBSERVED]
+        for name in NAMES
     ]
     others = [_departures(campaign) for _, campaign in campaigns]
     if any(others):
@@ -174,7 +183,7 @@ def _departures(campaign: Campaign | EngineUnavailable) -> str:
 def _unjudged(campaign: Campaign | EngineUnavailable) -> bool:
     """Whether some property was not judged once, though the engine shows what it is about."""
     return isinstance(campaign, EngineUnavailable) or (not campaign.unseen and any(
-        _engine_cell(name, campaign) == "not judged" for name in [*PROPERTIES, *OBSERVED]))
+        _engine_cell(name, campaign) == "not judged" for name in JUDGED))
 
 
 def _code(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns) -> int:
@@ -198,7 +207,7 @@ def _data(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns,
                              if name in r.evaluated} if name in PROPERTIES else None,
                 "engines": {n: _engine_cell(name, c) for n, c in campaigns},
             }
-            for name in [*PROPERTIES, *OBSERVED]
+            for name in NAMES
         },
         "obligations": [{k: v for k, v in asdict(o).items() if k != "seconds"}
                         for o in proof.obligations],

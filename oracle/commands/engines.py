@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 
 from kvoracle.model.scopes import nearest
-from kvoracle.spec.variants import VARIANTS
+from kvoracle.spec.variants import PLANNERS
 
 from .. import exits
 from ..console import Status, out, table
@@ -65,7 +65,7 @@ def _list() -> int:
         ("impl", "this package's own implementation",
          "ready" if torch else "needs torch: pip install 'kvoracle[impl]'"),
         ("model", "the machine itself, under the reference design", "ready"),
-        ("model:VARIANT", f"a broken design, one of {len(VARIANTS)}", "ready"),
+        ("model:VARIANT", f"a broken design, one of {len(PLANNERS)}", "ready"),
         ("vllm@PATH", "a checkout or fork of vLLM", "ready" if environment.python().exists()
          else "needs the environment of any installed release"),
     ]

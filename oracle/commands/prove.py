@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     result = prove(variant, properties, lambda name: status.show(f"proving {name}"))
     status.clear()
     seconds = time.perf_counter() - started
-    wanted = [p.name for p in properties] if properties else list(PROPERTIES)
+    judged = {o.property for o in result.obligations}
+    wanted = [p.name for p in properties] if properties else [n for n in PROPERTIES if n in judged]
     broken = {o.property for o in result.failed}
     found: Examples = {}
     for name in [n for n in PROPERTIES if n in broken or (variant and n in variant.breaks)]:
@@ -59,11 +60,11 @@ def _code(result: ProofResult, found: Examples) -> int:
 
 def _print(result: ProofResult, seconds: float) -> None:
     rows = [
-        (o.property, o.action, o.verdict if not o.by_frame else "proved (writes nothing it reads)",
-         f"{o.seconds:.3f} s")
+        (o.machine, o.property, o.action,
+         o.verdict if not o.by_frame else "proved (writes nothing it reads)", f"{o.seconds:.3f} s")
         for o in result.obligations
     ]
-    out(table(("property", "kept by", "verdict", "time"), rows))
+    out(table(("machine", "property", "kept by", "verdict", "time"), rows))
     out()
     note(f"solver {result.seconds:.2f} s, with translation {seconds:.2f} s")
 

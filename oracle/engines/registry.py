@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kvoracle.model.scopes import UnknownName, nearest
-from kvoracle.spec.variants import variant
+from kvoracle.spec.variants import PLANNERS, VARIANTS
 
 from .protocol import Engine
 
@@ -39,7 +39,12 @@ def open_engine(name: str) -> Engine:
     if name == "model" or name.startswith("model:"):
         from .machine import machine_engine
 
-        return machine_engine(variant(name[6:]) if ":" in name else None)
+        design = name[6:] if ":" in name else None
+        if design is not None and design not in PLANNERS:
+            # Of a design of transfers there is nothing to drive: an engine here plans.
+            kind = "variant of planning" if design in VARIANTS else "variant"
+            raise nearest(kind, design, PLANNERS)
+        return machine_engine(PLANNERS[design] if design is not None else None)
     if re.fullmatch(r"vllm(==|@).+", name):
         return _vllm(name)
     raise nearest("engine", name, KINDS)

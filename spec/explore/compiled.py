@@ -156,8 +156,10 @@ class CompiledBackend:
                 if known is None:
                     # A place that depends on a number: every cell it may be, guarded.
                     for at in self.layout.indices(shape):
-                        here = conjunction(i == v for i, v in zip(index, at))
-                        writes.append((self.fold(here, fixed),
+                        here = self.fold(conjunction(i == v for i, v in zip(index, at)), fixed)
+                        if isinstance(here, Literal) and not here.value:
+                            continue
+                        writes.append((here,
                                        self.layout.cell(update.variable, at),
                                        self.fold(_unrolled(self, update.value, fixed), {})))
                     for i, sort in zip(index, shape):

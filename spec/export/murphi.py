@@ -259,7 +259,7 @@ class Program:
         sort = variable.domain[0]
         shown = ", ".join(map(variable.sort.show, values))
         lines = ["", f"-- {variable.name}: {shown} ({variable.doc})"]
-        if len(set(values)) == 1 or not self._speaks_of(variable):
+        if not self._speaks_of(variable):
             return lines
         kind = kind_of_sort(variable.sort)
         literals = [self.writer.literal(v, kind) for v in values]

@@ -117,7 +117,9 @@ class Prepared:
                 return None
             values = constant_values(self.scope, t.variable)
             index, sort = t.index[0], t.variable.domain[0]
-            alike = len(set(values)) == 1 and isinstance(index, Bound) and index.sort == sort
+            member = index.sort if isinstance(index, Bound) else \
+                index.variable.sort if isinstance(index, Read) else None
+            alike = len(set(values)) == 1 and member == sort
             return Literal(self.scope.constant(t.variable, (0,))) if alike else None
 
         if not self._fold_constants:

@@ -38,8 +38,8 @@ def smt2(variant: Variant | None = None,
 
     Left out are those that hold because the action writes nothing that the property reads.
     """
-    machine = Machine(ALL_PARTS, variant.design, variant.overrides) if variant \
-        else Machine(ALL_PARTS, REFERENCE)
+    machine = variant.whole() if variant else \
+        Machine(ALL_PARTS, REFERENCE)
     design = f"variant {variant.name}" if variant else "the reference design"
     for question in Proof(machine, properties).questions():
         if question.goal is not None:

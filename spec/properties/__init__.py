@@ -6,11 +6,16 @@ from kvoracle.model.scopes import nearest
 
 from .property import Property, Seen, Witness
 from .storing import LEMMAS, STORING
+from .transferring import TRANSFER_LEMMAS, TRANSFERRING
 
-PROPERTIES: dict[str, Property] = {p.name: p for p in STORING}
+PLANNING: dict[str, Property] = {p.name: p for p in STORING}
+"""The promises about planning, which the oracle's judge holds engines to."""
+
+PROPERTIES: dict[str, Property] = {p.name: p for p in (*STORING, *TRANSFERRING)}
 """The promises, in the order in which reports list them."""
 
-EVERYTHING: dict[str, Property] = {p.name: p for p in (*STORING, *LEMMAS)}
+EVERYTHING: dict[str, Property] = {
+    p.name: p for p in (*STORING, *TRANSFERRING, *LEMMAS, *TRANSFER_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 
@@ -21,4 +26,4 @@ def named(name: str) -> Property:
     return EVERYTHING[name]
 
 
-__all__ = ["EVERYTHING", "PROPERTIES", "Property", "Seen", "Witness", "named"]
+__all__ = ["EVERYTHING", "PLANNING", "PROPERTIES", "Property", "Seen", "Witness", "named"]

@@ -54,7 +54,8 @@ class Property:
     ``parts`` names parts of the machine without which the property says nothing.  A
     ``derived`` one follows in any state from the others, and helps to prove none of them.
     ``supports`` names the promise that a lemma is there for.  Breaking a ``fatal`` one stops an
-    engine that checks itself; breaking another goes unnoticed by it.
+    engine that checks itself; breaking another goes unnoticed by it.  Those of one ``family``
+    carry each other's proofs, so none of them is proved without the others.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Property:
     derived: bool = False
     supports: str = ""
     fatal: bool = False
+    family: str = ""
 
     def applies(self, machine: Machine) -> bool:
         """Whether the machine has the parts that the property speaks of."""

@@ -173,7 +173,7 @@ NO_VOLATILE_STORE = Property(
 
 # --- MonotoneProgress -------------------------------------------------------------------
 
-MAY_MOVE_BACK = frozenset({"reset", "load", "rewind", "retire"})
+MAY_MOVE_BACK = frozenset({"reset", "load", "report_load", "rewind", "retire"})
 """Actions after which a cursor may be lower: everything is considered again, a request comes
 back with a hit or waits to come back, or it is forgotten.  NoHole holds then as well."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import z3
 
 from kvoracle.model.machine import Action, Machine, Predicate
+from kvoracle.model.scopes import nearest
 from kvoracle.model.terms import Bound, Read, Term, Variable, children
 
 from ..properties import EVERYTHING, Property
@@ -68,7 +69,8 @@ def _writes(action: Action) -> set[str]:
 class Proof:
     """All obligations of a machine, each decided on demand.
 
-    With ``properties`` given, these are proved and the lemmas; nothing else is assumed.
+    With ``properties`` given, these are proved, their families and the lemmas that belong to
+    none; nothing else is assumed.
     """
 
     def __init__(self, machine: Machine, properties: Iterable[Property] | None = None,
@@ -77,7 +79,9 @@ class Proof:
         self.effort = effort
         everything = [p for p in EVERYTHING.values() if p.applies(machine)]
         wanted = list(properties) if properties is not None else everything
-        self._wanted = [p for p in everything if p in wanted or p.lemma]
+        families = {p.family for p in wanted}
+        self._wanted = [p for p in everything if p in wanted or (
+            p.family in families if p.family else p.lemma)]
         self._translator = Translator(machine)
         self._facts = list(self._typing()) + list(self._division())
         self._invariants = [
@@ -97,24 +101,39 @@ class Proof:
         for goal in self._every_goal():
             yield self._decide(goal)
 
+    def decide_one(self, obligation: str, without: str = "") -> Obligation:
+        """Decide one obligation, "property / action"; ``without`` assuming this invariant."""
+        for goal in self._goals or self._all_goals():
+            if f"{goal.property} / {goal.action}" == obligation:
+                fallen, self._fallen = self._fallen, self._fallen | {without}
+                try:
+                    return self._decide(goal)
+                finally:
+                    self._fallen = fallen
+        raise nearest("obligation", obligation,
+                      (f"{g.property} / {g.action}" for g in self._every_goal()))
+
     def questions(self) -> Iterator[Question]:
         """Every obligation written out, in the same order, for another solver to decide."""
         for goal in self._every_goal():
             yield Question(goal.property, goal.action, self._hypotheses(goal), goal.formula)
 
-    def settled(self) -> list[Obligation]:
+    def settled(self, first: Sequence[Obligation] = ()) -> list[Obligation]:
         """The obligations, decided anew until nothing is assumed that is not itself proved.
 
         What this says of a broken design holds: a property all of whose obligations are proved
-        here is kept by that design, whichever others it breaks.
+        here is kept by that design, whichever others it breaks.  ``first`` is what
+        `obligations` has given, if it was asked already.
         """
+        decided = list(first)
         while True:
-            decided = list(self.obligations())
+            decided = decided or list(self.obligations())
             self._unproved = {str(o): o for o in decided if o.answer.verdict != "proved"}
             fallen = {o.property for o in self._unproved.values()} - self._fallen
             self._fallen |= fallen
             if not fallen & {name for name, _ in (*self._facts, *self._invariants)}:
                 return decided
+            decided = []
 
     def hypotheses(self, action: Action) -> list[Formula]:
         """All that an obligation of the action assumes, its guard included."""

@@ -26,10 +26,10 @@ Verdict = OneOf["proved", "refuted", "unknown"]
 Reader = Callable[[Variable, Sequence[Formula]], Formula]
 Values = Mapping[Term, Formula]
 
-EFFORT = 2_000_000
+EFFORT = 500_000
 """Per query, in the solver's own units (``rlimit``), so that a verdict does not depend on how
-busy the computer is: some 2 s.  A provable obligation takes less than 20,000; what takes much
-longer will not end."""
+busy the computer is: some 0.5 s.  A provable obligation takes less than 20,000 of planning and
+110,000 of transfers; what takes much longer will not end."""
 
 
 @dataclass(frozen=True)

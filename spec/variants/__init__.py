@@ -5,9 +5,13 @@ from __future__ import annotations
 from kvoracle.model.scopes import nearest
 
 from .designs import ALL
+from .transfers import CARELESS
 from .variant import Variant
 
-VARIANTS: dict[str, Variant] = {v.name: v for v in ALL}
+PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
+"""Designs of planning: those that the oracle can drive as engines and diagnose by."""
+
+VARIANTS: dict[str, Variant] = {v.name: v for v in (*ALL, *CARELESS)}
 
 
 def variant(name: str) -> Variant:
@@ -17,4 +21,4 @@ def variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-__all__ = ["VARIANTS", "Variant", "variant"]
+__all__ = ["PLANNERS", "VARIANTS", "Variant", "variant"]

@@ -9,7 +9,7 @@ import pytest
 from kvoracle.model.machine import Machine, Part, View, invariant, step
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program
-from kvoracle.model.scopes import ALL_PARTS, CORE
+from kvoracle.model.scopes import ALL_PARTS, CORE, TRANSFER_PARTS
 from kvoracle.model.terms import (
     BOOL,
     FALSE,
@@ -285,6 +285,51 @@ def test_an_extension_takes_the_parameters_of_the_action() -> None:
         Machine((part,), None)
 
 
+def test_an_extension_may_add_parameters() -> None:
+    def act(s: View, r: Thing, n: Count) -> None:
+        s.level[r] = n
+
+    def more(s: View, r: Thing, n: Count, p: Place) -> None:
+        s.require("known", n < 3)
+        s.at[r, p] = n
+
+    def twice(s: View, r: Thing, n: Count, p: Place) -> None: ...
+
+    part, other = toy(), Part("other", "")
+    part.action("{r} by {n}")(act)
+    other.extend("act", ", at {p}")(more)
+    assert Machine((part,), None).actions["act"].describe({"r": 1, "n": 2}) == "1 by 2"
+    made = Machine((part, other), None).actions["act"]
+    assert [p.name for p in made.parameters] == ["r", "p", "n"]  # what before how much
+    assert made.describe({"r": 1, "n": 2, "p": 0}) == "1 by 2, at 0"
+    assert [r.name for r in made.requirements] == ["known"] and len(made.updates) == 2
+    other.extend("act")(twice)
+    with pytest.raises(NotationError, match="act: two extensions add a parameter p"):
+        Machine((part, other), None)
+
+
+def test_an_extension_speaks_after_an_action_that_speaks_for_itself() -> None:
+    def act(s: View, r: Thing) -> None: ...
+    def more(s: View, r: Thing, p: Place) -> None: ...
+
+    part, other = toy(), Part("other", "")
+    part.action(lambda shown: f"<{shown['r']}>")(act)
+    other.extend("act", " at {p}")(more)
+    assert Machine((part, other), None).actions["act"].describe({"r": 1, "p": 2}) == "<1> at 2"
+
+
+def test_a_machine_may_leave_actions_out() -> None:
+    def act(s: View, r: Thing) -> None: ...
+    def other(s: View, r: Thing) -> None: ...
+
+    part = toy()
+    part.action("{r}")(act)
+    part.action("{r}")(other)
+    assert list(Machine((part,), None, without=("act",)).actions) == ["other"]
+    with pytest.raises(NotationError, match="no action 'cat' to leave out"):
+        Machine((part,), None, without=("cat",))
+
+
 def test_extensions_add_and_overrides_replace() -> None:
     def act(s: View, r: Thing) -> None:
         """First."""
@@ -413,7 +458,10 @@ def test_every_action_says_itself_in_words() -> None:
     made = Machine(ALL_PARTS, REFERENCE)
     assert made.actions["compute"].describe({"r": 1, "n": 4}) == \
         "request 1 is computed, tokens so far: 4"
-    for action in made.actions.values():
+    moved = Machine(TRANSFER_PARTS, REFERENCE)
+    assert moved.actions["arrive"].describe({"r": 1, "p": 4, "t": 2}) == \
+        "request 1 arrives, tokens in its prompt: 4, its text: 2"
+    for action in (*made.actions.values(), *moved.actions.values()):
         text = action.describe({p.name: 1 for p in action.parameters})
         assert text and "{" not in text
         assert action.doc, f"{action.name} does not say why and when"
@@ -427,7 +475,8 @@ def test_a_store_names_the_declined_chunk() -> None:
 
 
 def test_every_variable_is_documented() -> None:
-    for variable in Machine(ALL_PARTS, REFERENCE).variables.values():
+    for variable in (v for parts in (ALL_PARTS, TRANSFER_PARTS)
+                     for v in Machine(parts, REFERENCE).variables.values()):
         assert variable.doc, variable.name
 
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvoracle.model import fencing
+from kvoracle.model.fencing import Care
 from kvoracle.model.rules import (
     REFERENCE,
     Claim,
@@ -143,4 +145,8 @@ def test_the_reference_design_is_the_rules_of_the_page() -> None:
     import kvoracle.model.rules as page
 
     for field in fields(REFERENCE):
-        assert getattr(REFERENCE, field.name) is getattr(page, field.name)
+        if field.name != "care":
+            assert getattr(REFERENCE, field.name) is getattr(page, field.name)
+    for field in fields(Care):
+        rule = getattr(REFERENCE.care, field.name)
+        assert rule is True or rule is getattr(fencing, field.name)

@@ -32,12 +32,12 @@ from kvoracle.oracle.events import (
 from kvoracle.oracle.judge import Judge
 from kvoracle.oracle.session import Outcome, play
 from kvoracle.spec.properties import PROPERTIES
-from kvoracle.spec.variants import VARIANTS
+from kvoracle.spec.variants import PLANNERS
 
 RandomRun = Callable[..., tuple[Config, list[AnyStimulus]]]
 
 PLAIN = Config((Group(4),))
-FATAL = [name for name, v in VARIANTS.items() if any(PROPERTIES[p].fatal for p in v.breaks)]
+FATAL = [name for name, v in PLANNERS.items() if any(PROPERTIES[p].fatal for p in v.breaks)]
 
 
 class Recorded:
@@ -70,7 +70,7 @@ def test_there_are_fatal_designs() -> None:
 
 @pytest.mark.parametrize("name", FATAL)
 def test_a_fatal_design_dies_and_is_named(name: str, random_run: RandomRun) -> None:
-    engine = machine_engine(VARIANTS[name])
+    engine = machine_engine(PLANNERS[name])
     deaths = [o for seed in range(8) if (o := play(engine, *random_run(seed))).finding is not None
               and o.finding.kind == "crash"]
     assert len(deaths) >= 3
@@ -85,7 +85,7 @@ def test_a_fatal_design_dies_and_is_named(name: str, random_run: RandomRun) -> N
 
 
 def test_the_seed_is_told_in_numbers() -> None:
-    engine = machine_engine(VARIANTS["no-key-bound"])
+    engine = machine_engine(PLANNERS["no-key-bound"])
     outcome = play(engine, PLAIN, [Arrive("a", ((0, 7),)), Keys("a", 4), Step(2)])
     finding = outcome.finding
     assert finding is not None
@@ -98,7 +98,7 @@ def test_the_seed_is_told_in_numbers() -> None:
 
 
 def test_an_aborted_queued_request_is_told_by_its_blocks() -> None:
-    engine = machine_engine(VARIANTS["no-block-bound"])
+    engine = machine_engine(PLANNERS["no-block-bound"])
     outcome = play(engine, PLAIN, [Arrive("a", ((0, 8),)), Abort("a"), Step()])
     assert [d.variant for d in outcome.diagnoses] == ["no-block-bound"]
     assert outcome.finding is not None
@@ -106,7 +106,7 @@ def test_an_aborted_queued_request_is_told_by_its_blocks() -> None:
 
 
 def test_the_group_is_named_where_there_are_several() -> None:
-    engine = machine_engine(VARIANTS["no-key-bound"])
+    engine = machine_engine(PLANNERS["no-key-bound"])
     config = Config((Group(16), Group(4)))
     outcome = play(engine, config, [Arrive("a", ((0, 7),)), Keys("a", 4), Step(2)])
     assert outcome.finding is not None
@@ -156,7 +156,7 @@ def test_a_request_that_only_waits_for_its_load_is_not_what_an_engine_died_of() 
 
 
 def test_a_violation_is_not_diagnosed() -> None:
-    engine = machine_engine(VARIANTS["cursor-ignores-keys"])
+    engine = machine_engine(PLANNERS["cursor-ignores-keys"])
     outcome = play(engine, PLAIN, [Arrive("a", ((0, 3),)), Keys("a", 0), Step(2)])
     assert outcome.finding is not None
     assert (outcome.finding.kind, outcome.finding.like) == ("violation", "")
@@ -164,7 +164,7 @@ def test_a_violation_is_not_diagnosed() -> None:
 
 
 def test_a_diagnosis_leaves_the_judge_as_it_was() -> None:
-    engine = machine_engine(VARIANTS["no-key-bound"])
+    engine = machine_engine(PLANNERS["no-key-bound"])
     outcome = play(engine, PLAIN, [Arrive("a", ((0, 3),)), Keys("a", 0), Step(2)])
     again: Any = Judge(PLAIN)
     for at, (_, seen) in enumerate(outcome.log):

@@ -38,7 +38,7 @@ from kvoracle.oracle.events import (
     WasReset,
 )
 from kvoracle.oracle.judge import Finding, Judge
-from kvoracle.spec.properties import PROPERTIES
+from kvoracle.spec.properties import PLANNING
 
 PLAIN = Config((Group(4),))
 DRAFT = Config((Group(4, draft=True),), draft_tokens=2)
@@ -354,7 +354,7 @@ def test_violation(name: str) -> None:
 
 def test_each_property_is_broken_by_a_history() -> None:
     broken = {prop for _, _, prop, _ in BROKEN.values()}
-    assert broken >= set(PROPERTIES) | {"TrueBytes", "LoadedBytes", "NoLeak"}
+    assert broken >= set(PLANNING) | {"TrueBytes", "LoadedBytes", "NoLeak"}
 
 
 DEPARTURES: dict[str, tuple[Config, list[AnyObservation], str]] = {
@@ -489,9 +489,9 @@ def test_a_finding_says_which_stimulus_led_to_it() -> None:
 
 def test_each_property_is_counted_as_often_as_it_is_evaluated() -> None:
     watching = Judge(PLAIN)
-    assert set(watching.evaluated) >= set(PROPERTIES)
+    assert set(watching.evaluated) >= set(PLANNING)
     watching.judge([EAGER, *stored_first_chunk(), Finished("a"), Retired("a"), Checked(8, 3)], 0)
-    assert all(watching.evaluated[name] > 0 for name in PROPERTIES)
+    assert all(watching.evaluated[name] > 0 for name in PLANNING)
     assert (watching.stored, watching.read) == (8, 3)
     assert watching.judged == 12
 

@@ -10,8 +10,8 @@ from kvoracle.oracle.engines.machine import machine_engine
 from kvoracle.oracle.events import AnyStimulus, Config, Group, Hello, Planned, Step
 from kvoracle.oracle.observed import OBSERVED
 from kvoracle.oracle.session import Outcome, play
-from kvoracle.spec.properties import PROPERTIES
-from kvoracle.spec.variants import VARIANTS
+from kvoracle.spec.properties import PLANNING
+from kvoracle.spec.variants import PLANNERS
 
 RandomRun = Callable[..., tuple[Config, list[AnyStimulus]]]
 
@@ -22,14 +22,14 @@ WITHIN = 12
 
 def test_the_reference_is_without_fault(random_run: RandomRun) -> None:
     engine = machine_engine()
-    evaluated = dict.fromkeys(PROPERTIES, 0)
+    evaluated = dict.fromkeys(PLANNING, 0)
     planned = stored = read = 0
     for seed in range(RUNS):
         outcome = play(engine, *random_run(seed, draft=seed % 2 == 0))
         assert outcome.finding is None, (seed, outcome.finding)
         judge = outcome.judge
         assert judge is not None
-        for name in PROPERTIES:
+        for name in PLANNING:
             evaluated[name] += judge.evaluated[name]
         planned += sum(isinstance(o, Planned) for _, seen in outcome.log for o in seen)
         stored, read = stored + judge.stored, read + judge.read
@@ -40,26 +40,26 @@ def test_the_reference_is_without_fault(random_run: RandomRun) -> None:
     assert read > 100_000
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PLANNERS)
 def test_each_broken_design_is_caught(name: str, random_run: RandomRun) -> None:
-    engine = machine_engine(VARIANTS[name])
+    engine = machine_engine(PLANNERS[name])
     found = [o.finding for seed in range(WITHIN)
              if (o := play(engine, *random_run(seed))).finding is not None]
     assert len(found) >= 2
     caught = {f.property for f in found if f.kind != "departure"}
-    assert caught & set(VARIANTS[name].breaks)
-    assert caught <= set(VARIANTS[name].breaks)
+    assert caught & set(PLANNERS[name].breaks)
+    assert caught <= set(PLANNERS[name].breaks)
 
 
 def test_what_is_caught_has_a_statement() -> None:
-    for variant in VARIANTS.values():
-        assert set(variant.breaks) <= set(PROPERTIES) | set(OBSERVED)
+    for variant in PLANNERS.values():
+        assert set(variant.breaks) <= set(PLANNING) | set(OBSERVED)
 
 
 @pytest.mark.parametrize("name", [None, "no-key-bound", "cursor-falls-back"])
 def test_the_same_stimuli_give_the_same_answers(name: str | None, random_run: RandomRun) -> None:
     def run() -> Outcome:
-        return play(machine_engine(VARIANTS[name] if name else None), *random_run(5))
+        return play(machine_engine(PLANNERS[name] if name else None), *random_run(5))
 
     one, two = run(), run()
     assert one.log == two.log
@@ -78,7 +78,7 @@ def test_an_engine_that_served_a_run_serves_the_next_as_if_it_were_new(
 def test_it_names_itself_and_its_variant() -> None:
     config = Config((Group(4),))
     assert machine_engine().start(config) == [Hello("model", eager=True)]
-    assert machine_engine(VARIANTS["no-exclusion"]).start(config) \
+    assert machine_engine(PLANNERS["no-exclusion"]).start(config) \
         == [Hello("model:no-exclusion", eager=True)]
 
 

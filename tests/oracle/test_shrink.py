@@ -34,7 +34,7 @@ from kvoracle.oracle.shrink import (
     shrink,
     size,
 )
-from kvoracle.spec.variants import VARIANTS
+from kvoracle.spec.variants import PLANNERS
 
 RandomRun = Callable[..., tuple[Config, list[AnyStimulus]]]
 
@@ -94,8 +94,8 @@ ACCEPTANCE_ONLY = ("no-token-bound", "no-exclusion")
 def test_whatever_run_showed_a_broken_design_the_smallest_is_exactly_this(
     name: str, random_run: RandomRun
 ) -> None:
-    engine = machine_engine(VARIANTS[name])
-    wanted = (VARIANTS[name].breaks[0], name in ACCEPTANCE_ONLY)
+    engine = machine_engine(PLANNERS[name])
+    wanted = (PLANNERS[name].breaks[0], name in ACCEPTANCE_ONLY)
     found = 0
     for seed in range(1, 12):
         outcome = play(engine, *random_run(seed))
@@ -114,12 +114,12 @@ def test_whatever_run_showed_a_broken_design_the_smallest_is_exactly_this(
 
 
 def test_every_broken_design_has_its_smallest_run() -> None:
-    assert set(SMALLEST) == set(VARIANTS)
+    assert set(SMALLEST) == set(PLANNERS)
 
 
 def test_a_long_run_before_the_failing_request_costs_one_attempt() -> None:
     """An attempt takes as long as its run does, so what does not matter is left at once."""
-    engine = machine_engine(VARIANTS["no-key-bound"])
+    engine = machine_engine(PLANNERS["no-key-bound"])
     run: list[AnyStimulus] = []
     for i in range(150):
         run += [Arrive(f"before {i}", ((i, 9),), 4), Step(), Step(done=0), Step(newest=True)]
@@ -311,7 +311,7 @@ def test_a_failure_without_any_sense_comes_down_to_a_run_that_fails(
 def test_the_same_failure_shrinks_to_the_same_run_in_the_same_number_of_attempts(
     random_run: RandomRun
 ) -> None:
-    engine = machine_engine(VARIANTS["cursor-ignores-keys"])
+    engine = machine_engine(PLANNERS["cursor-ignores-keys"])
     outcome = play(engine, *random_run(1))
     one, two = shrink(engine, outcome), shrink(engine, outcome)
     assert lines(one) == lines(two)

@@ -49,7 +49,7 @@ from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.explore.native import NativeSearch
 from kvoracle.spec.explore.reference import NegativeValue
 from kvoracle.spec.properties import EVERYTHING, Property, Witness
-from kvoracle.spec.variants import VARIANTS, Variant
+from kvoracle.spec.variants import PLANNERS, VARIANTS, Variant
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -99,7 +99,10 @@ def test_the_first_violation_is_that_of_python(variant: Variant) -> None:
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda v: v.name)
 def test_all_violations_are_those_of_python(variant: Variant) -> None:
     found = both(SCOPES[variant.scope], variant, find_all=True, max_states=8_000)
-    assert set(found.violations) == set(variant.breaks)
+    if variant.name in PLANNERS:
+        assert set(found.violations) == set(variant.breaks)
+    else:  # the whole search is another test's
+        assert set(found.violations) <= set(variant.breaks)
 
 
 @pytest.mark.parametrize("most", [1, 2, 6, 7, 333, 5_074, 5_075, 5_076])

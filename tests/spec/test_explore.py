@@ -35,6 +35,11 @@ COUNTS = {  # distinct, generated, cut, depth
     "limits": (7_689, 42_051, 1_128, 13),
     "groups": (36_354, 260_281, 4_116, 25),
     "pair": (126_736, 1_044_504, 21_360, 26),
+    "reuse": (86_421, 330_920, 0, 28),
+    "fences": (9_569, 38_256, 0, 24),
+    "loads": (26_853, 127_156, 12_316, 28),
+    "pieces": (11_691, 47_188, 0, 28),
+    "workers": (2_787, 13_417, 0, 29),
 }
 
 
@@ -63,7 +68,7 @@ def test_every_property_is_evaluated_in_every_state_or_step(
     assert seen.evaluated
     for prop, times in seen.evaluated.items():
         known = EVERYTHING[prop]
-        predicate = known.over_steps(machine, "finish") if known.is_step \
+        predicate = known.over_steps(machine, "preempt") if known.is_step \
             else known.over_states(machine)
         each = 1
         for parameter in predicate.parameters:
@@ -217,6 +222,14 @@ def test_writing_where_a_number_says_is_cut_outside_alike() -> None:
         ("below", (2,), ["level[0]"]), ("below", (3,), ["level[1]"]),
     ]
     assert cut == 4
+
+
+def test_of_two_indices_one_may_be_a_number() -> None:
+    def act(s: View, r: Thing, n: Count) -> None:
+        s.at[r, n] = 2
+
+    assert _steps(act) == (
+        [("act", (r, n), {f"at[{r}, {n}]": 2}) for r in range(2) for n in range(3)], 2)
 
 
 def test_a_difference_of_differences_may_count_too_far() -> None:

@@ -1,0 +1,90 @@
+"""Rules of transfers: what a writer waits for, when a transfer is over, what may be evicted.
+
+A copy takes its time, and meanwhile the request it belongs to may finish, be preempted
+or lose its client, and its blocks go to another one.  Most public bugs of offloading are
+one of these rules missing on one path.  `Care` gathers them; a variant replaces one.
+Every rule works on plain truths and on terms of the notation alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .terms import enumeration, ite, not_
+
+POOLED = enumeration("Pooled", "missing", "pending", "ready")
+MISSING, PENDING, READY = range(3)
+
+
+def still_reads(copied: Any, finished: Any, preempted: Any) -> Any:
+    """Whether the next writer of a block waits for a store that reads it on some worker.
+
+    However the store's request stands: the copy is no less under way because the request has
+    finished or was preempted (vLLM PR48596, issue #52360).
+    """
+    del finished, preempted
+    return not_(copied)
+
+
+def load_waits(copied: Any) -> Any:
+    """Whether a load into a block waits for a store that reads it on some worker."""
+    return not_(copied)
+
+
+def complete(some: Any, every: Any) -> Any:
+    """Whether a transfer is over, when ``some`` or ``every`` worker is done with it."""
+    del some
+    return every
+
+
+def outcome(failed: Any) -> Any:
+    """What becomes of a key when its store is over."""
+    return ite(failed, MISSING, READY)
+
+
+def evictable(pooled: Any, pinned: Any) -> Any:
+    """Whether a key may be evicted: its bytes are there, and no load reads them."""
+    return (pooled == READY) & not_(pinned)
+
+
+def droppable(pooled: Any, pinned: Any) -> Any:
+    """Whether a reset drops a key at once: what a transfer reads or writes stays until it is
+    over (vLLM PR41956, review)."""
+    return evictable(pooled, pinned)
+
+
+def loadable(pooled: Any) -> Any:
+    """Whether a load may read a key."""
+    return pooled == READY
+
+
+def frees_at_abort(loading: Any) -> Any:
+    """Whether an abort frees the request's blocks at once: not while a load writes them."""
+    return not_(loading)
+
+
+@dataclass(frozen=True)
+class Care:
+    """The rules of transfers in force.
+
+    ``pins``: a load pins its keys until it has ended.  ``forgets_reused``: when a block of an
+    ended request goes to another one, the planner's list of its blocks is empty from then on.
+    ``exclusive``: a load waits for the request's own stores.
+    """
+
+    still_reads: Callable[[Any, Any, Any], Any] = still_reads
+    load_waits: Callable[[Any], Any] = load_waits
+    complete: Callable[[Any, Any], Any] = complete
+    outcome: Callable[[Any], Any] = outcome
+    evictable: Callable[[Any, Any], Any] = evictable
+    droppable: Callable[[Any, Any], Any] = droppable
+    loadable: Callable[[Any], Any] = loadable
+    frees_at_abort: Callable[[Any], Any] = frees_at_abort
+    pins: bool = True
+    forgets_reused: bool = True
+    exclusive: bool = True
+
+
+CAREFUL = Care()

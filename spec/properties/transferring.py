@@ -1,0 +1,576 @@
+"""What must hold of transfers: fences, true bytes, pins, workers, nothing left held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvoracle.model.fencing import PENDING, READY
+from kvoracle.model.hits import chunks_touched
+from kvoracle.model.keys import Chunk
+from kvoracle.model.loads import loads
+from kvoracle.model.machine import View
+from kvoracle.model.pool import IN_USE, LEFT, Block, Text, Worker, holds, lives
+from kvoracle.model.requests import (
+    ABORTED,
+    ABSENT,
+    PREEMPTED,
+    RUNNING,
+    WAITING,
+    Group,
+    Request,
+    ended,
+)
+from kvoracle.model.terms import implies, not_
+from kvoracle.model.transfers import true_bytes
+
+from .property import Property, Seen, Witness
+
+LOADS = ("pool", "transfers", "loads")
+STORES = ("pool", "transfers")
+
+TRANSFERS = "transfers"
+
+
+def _loading(s: View, r: Any, g: Any, c: Any) -> Any:
+    return loads(s, r, g, c) if s.has("loads") else False
+
+
+def _no_load(s: View, r: Any) -> Any:
+    return s.hit[r] == 0 if s.has("loads") else True
+
+
+def _computed(s: View, r: Any, g: Any) -> Any:
+    return chunks_touched(s.computed[r], s.tokens_per_chunk[g])
+
+
+def _in_place(s: View, r: Any, g: Any, c: Any, stand: int) -> Any:
+    """Whether the block on the request's list stands so, for this chunk of this request."""
+    b = s.table[r, g, c]
+    return (
+        (s.stand[b] == stand) & (s.holder[b] == r) & (s.place_g[b] == g) & (s.place_c[b] == c)
+    )
+
+
+def _chunk(seen: Seen) -> str:
+    return f"chunk {seen.where['c']} of request {seen.request}{seen.group}"
+
+
+def _key(seen: Seen) -> str:
+    return f"the key of chunk {seen.where['c']} of text {seen.where['t']}{seen.group}"
+
+
+def _bytes(text: int, end: int, none: str = "nobody's KV") -> str:
+    return f"the KV of chunk {end - 1} of text {text}" if end else none
+
+
+def _in_block(seen: Seen, b: int) -> str:
+    w = seen.where["w"]
+    return _bytes(seen.get("tag_text", b, w), seen.get("tag_end", b, w))
+
+
+# --- ReuseFence ------------------------------------------------------------------
+
+
+def _reuse_fence(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
+    reading = s.flight[r, g, c] & (s.copied[r, g, c, w] == 0)
+    kept = implies(reading, holds(s, s.source[r, g, c], w, r, g, c))
+    if not s.has("loads"):
+        return kept
+    return kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, IN_USE))
+
+
+def _not_fenced(seen: Seen) -> str:
+    at = tuple(seen.where[k] for k in "rgc")
+    if seen.get("flight", *at) and not seen.get("copied", *at, seen.where["w"]):
+        b = seen.get("source", *at)
+        return (f"the store of {_chunk(seen)} still reads block {b}, which now holds "
+                f"{_in_block(seen, b)}")
+    return (f"the load of {_chunk(seen)} still writes block {seen.get('table', *at)}, which the "
+            "request holds no more")
+
+
+def _reads_a_freed_block(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return s.flight[r, g, c] & ended(s, r) & (s.stand[s.source[r, g, c]] != IN_USE)
+
+
+def _reads_anothers_block(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    b = s.source[r, g, c]
+    return s.flight[r, g, c] & (s.stand[b] == IN_USE) & (s.holder[b] != r)
+
+
+def _reads_while_preempted(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return s.flight[r, g, c] & (s.life[r] == PREEMPTED)
+
+
+def _aborted_while_loading(s: View, r: Request) -> Any:
+    return (s.life[r] == ABORTED) & (s.hit[r] > 0)
+
+
+REUSE_FENCE = Property(
+    name="ReuseFence",
+    statement="a block is not written while a transfer may still read or write it",
+    why="A block is freed when its request ends, not when the copy of it is done. Whoever gets "
+        "it next may write while a worker still reads: the host then keeps one request's KV "
+        "under another's key. Every path that frees blocks needs the fence, and each was "
+        "forgotten once.",
+    source="vLLM jobs_to_flush; issues #46951, #52360; PR48596",
+    function=_reuse_fence,
+    because=_not_fenced,
+    witnesses=(
+        Witness("a store reads a block that its request has freed", _reads_a_freed_block),
+        Witness("a store reads a block that another request holds", _reads_anothers_block),
+        Witness("a store is under way while its request is preempted", _reads_while_preempted),
+        Witness("a client goes away while its load is under way", _aborted_while_loading,
+                ("loads",)),
+    ),
+    bugs=("vLLM#46951", "vLLM#52360", "vLLM PR48596"),
+    parts=STORES,
+    family=TRANSFERS,
+)
+
+
+# --- TrueBytes -------------------------------------------------------------------
+
+
+def _true_bytes(s: View, t: Text, g: Group, c: Chunk, w: Worker) -> Any:
+    return implies(s.pooled[t, g, c] == READY, true_bytes(s, t, g, c, w))
+
+
+def _false_bytes(seen: Seen) -> str:
+    at = tuple(seen.where[k] for k in "tgcw")
+    return (f"{_key(seen)} is ready, and worker {seen.where['w']} holds "
+            f"{_bytes(seen.get('byte_text', *at), seen.get('byte_end', *at))} under it")
+
+
+def _ready_after_its_request(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return (s.pooled[s.text[r], g, c] == READY) & ended(s, r)
+
+
+TRUE_BYTES = Property(
+    name="TrueBytes",
+    statement="the bytes under a key are the KV of that key's tokens",
+    why="Whoever asks for the key later computes on another prefix's KV: wrong text, and maybe "
+        "somebody else's.",
+    source="vLLM issue #46951; PR48596; LMCache#4991",
+    function=_true_bytes,
+    because=_false_bytes,
+    witnesses=(Witness("a key is ready whose request has ended", _ready_after_its_request),),
+    bugs=("vLLM#46951", "vLLM PR48596", "LMCache#4991"),
+    parts=STORES,
+    family=TRANSFERS,
+)
+
+
+# --- LoadReady -------------------------------------------------------------------
+
+
+def _load_ready(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return implies(loads(s, r, g, c), s.pooled[s.text[r], g, c] == READY)
+
+
+def _not_ready(seen: Seen) -> str:
+    at = (seen.get("text", seen.where["r"]), seen.where["g"], seen.where["c"])
+    stand = "still pending" if seen.get("pooled", *at) == PENDING else "not in the pool any more"
+    return f"a load of {_chunk(seen)} is under way, and its key is {stand}"
+
+
+def _two_load_one_key(s: View, r: Request, q: Request, g: Group, c: Chunk) -> Any:
+    return loads(s, r, g, c) & loads(s, q, g, c) & (r != q) & (s.text[r] == s.text[q])
+
+
+LOAD_READY = Property(
+    name="LoadReady",
+    statement="a load reads only keys whose store is complete, until the load ends",
+    why="A key that is pending has no bytes yet, and the place of one that was evicted belongs "
+        "to another key: the load brings whatever lies there, and nothing complains.",
+    source="vLLM CPUOffloadingManager.prepare_load; SGLang PR31427",
+    function=_load_ready,
+    because=_not_ready,
+    witnesses=(Witness("two requests load one key", _two_load_one_key),),
+    bugs=("SGLang PR31427", "LMCache#4133"),
+    parts=LOADS,
+    family=TRANSFERS,
+)
+
+
+# --- LoadedBytes -----------------------------------------------------------------
+
+
+def _loaded_bytes(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
+    return implies(
+        (s.life[r] == RUNNING) & (c < _computed(s, r, g)),
+        holds(s, s.table[r, g, c], w, r, g, c),
+    )
+
+
+def _not_its_own(seen: Seen) -> str:
+    b = seen.get("table", *(seen.where[k] for k in "rgc"))
+    return (f"request {seen.request} runs, and where it reads chunk {seen.where['c']}{seen.group}, "
+            f"in block {b} of worker {seen.where['w']}, lies {_in_block(seen, b)}")
+
+
+def _second_half(s: View, r: Request) -> Any:
+    return (s.life[r] == RUNNING) & (s.computed[r] > 0) & (s.tokens[r] > s.prompt[r])
+
+
+LOADED_BYTES = Property(
+    name="LoadedBytes",
+    statement="attention reads only positions that hold the request's own prefix",
+    why="A request that reads another's KV, or KV that nobody wrote, goes on as if nothing were "
+        "wrong. Its own output is wrong, silently.",
+    source="vLLM PR31341; SGLang PR31427",
+    function=_loaded_bytes,
+    because=_not_its_own,
+    witnesses=(Witness("a request decodes", _second_half),),
+    bugs=("SGLang PR31427", "vLLM PR42959"),
+    parts=("pool",),
+    family=TRANSFERS,
+)
+
+
+# --- JobExclusive ----------------------------------------------------------------
+
+
+def _job_exclusive(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return not_((s.hit[r] > 0) & s.flight[r, g, c])
+
+
+def _both(seen: Seen) -> str:
+    return f"{_chunk(seen)} is being stored while the request's load is under way"
+
+
+def _store_then_load(s: View, r: Request) -> Any:
+    return (s.hit[r] > 0) & (s.life[r] == PREEMPTED)
+
+
+JOB_EXCLUSIVE = Property(
+    name="JobExclusive",
+    statement="a request has one load in flight, or stores, never both",
+    why="Load and store of one request share its blocks and its bookkeeping; an engine that "
+        "takes the end of one for the end of the other frees or reads blocks too early.",
+    source="vLLM offloading scheduler: a request has a load job or store jobs; PR42959",
+    function=_job_exclusive,
+    because=_both,
+    witnesses=(Witness("a request that was preempted is loaded", _store_then_load),),
+    bugs=("vLLM PR42959",),
+    parts=LOADS,
+    family=TRANSFERS,
+)
+
+
+# --- WorkerAgreement -------------------------------------------------------------
+
+
+def _worker_agreement(s: View, t: View, action: str, r: Request, g: Group, c: Chunk,
+                      w: Worker) -> Any:
+    del action
+    stored = implies(s.flight[r, g, c] & (t.flight[r, g, c] == 0), s.copied[r, g, c, w])
+    if not s.has("loads"):
+        return stored
+    ends = loads(s, r, g, c) & (t.hit[r] == 0)
+    return stored & implies(ends, s.loaded[r, g, c, w])
+
+
+def _too_early(seen: Seen) -> str:
+    return (f"the transfer of {_chunk(seen)} counts as over, and worker {seen.where['w']} is not "
+            "done with it")
+
+
+def _one_is_late(s: View, r: Request, g: Group, c: Chunk, w: Worker, v: Worker) -> Any:
+    return s.flight[r, g, c] & s.copied[r, g, c, w] & (s.copied[r, g, c, v] == 0)
+
+
+def _one_fails(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
+    return s.flight[r, g, c] & s.failed[r, g, c] & (s.copied[r, g, c, w] == 0)
+
+
+WORKER_AGREEMENT = Property(
+    name="WorkerAgreement",
+    statement="a transfer is over when every worker is done with it",
+    why="With tensor parallelism each worker copies its share. If the first report counts as "
+        "the end, the others' shares are read, evicted or overwritten while they are copied.",
+    source="tpu-inference PR3152; vLLM KVOutputAggregator",
+    function=_worker_agreement,
+    because=_too_early,
+    is_step=True,
+    witnesses=(
+        Witness("one worker has copied, another has not", _one_is_late),
+        Witness("one worker has failed, another is not done", _one_fails),
+    ),
+    bugs=("tpu-inference PR3152", "tpu-inference PR3332", "vLLM#46240"),
+    parts=STORES,
+    family=TRANSFERS,
+)
+
+
+# --- NoLeak ----------------------------------------------------------------------
+
+
+def _no_leak(s: View, b: Block, t: Text, g: Group, c: Chunk) -> Any:
+    r = s.holder[b]
+    kept = implies(s.stand[b] == IN_USE, lives(s, r) | not_(_no_load(s, r)))
+    left = implies(s.stand[b] == LEFT, ended(s, r))
+    q = s.filler[t, g, c]
+    filled = implies(s.pooled[t, g, c] == PENDING, s.flight[q, g, c] & (s.text[q] == t))
+    return kept & left & filled
+
+
+def _held_for_nobody(seen: Seen) -> str:
+    at = tuple(seen.where[k] for k in "tgc")
+    if seen.get("pooled", *at) == PENDING \
+            and not seen.get("flight", seen.get("filler", *at), *at[1:]):
+        return f"{_key(seen)} is pending, and no store is under way that would fill it"
+    return f"block {seen.where['b']} is held, and its request has ended"
+
+
+def _rest_with_residue(s: View, b: Block, w: Worker, r: Request) -> Any:
+    return ((s.stand[b] != IN_USE) & (s.tag_end[b, w] > 0) & (s.holder[b] == r)
+            & (s.life[r] == ABSENT))
+
+
+def _pending_of_the_ended(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return (s.pooled[s.text[r], g, c] == PENDING) & ended(s, r) & s.flight[r, g, c]
+
+
+NO_LEAK = Property(
+    name="NoLeak",
+    statement="at rest nothing is held",
+    why="What is never given back is missing for ever; the pool shrinks until nothing fits.",
+    source="LMCache#4991 and its kind; vLLM PR45357",
+    function=_no_leak,
+    because=_held_for_nobody,
+    witnesses=(
+        Witness("a freed block keeps what was written in it", _rest_with_residue),
+        Witness("a key is pending whose request has ended", _pending_of_the_ended),
+    ),
+    bugs=("vLLM PR45357", "vLLM#49674"),
+    parts=STORES,
+    family=TRANSFERS,
+)
+
+
+# --- RefExact --------------------------------------------------------------------
+
+
+def _ref_exact(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    loading = loads(s, r, g, c)
+    return implies(loading, s.pin[r, g, c]) & implies(s.pin[r, g, c], loading)
+
+
+def _wrong_pin(seen: Seen) -> str:
+    if seen.get("pin", *(seen.where[k] for k in "rgc")):
+        return f"the key of {_chunk(seen)} is pinned, and no load reads it"
+    return f"a load reads {_chunk(seen)}, and its key is not pinned"
+
+
+def _pins_outlive_the_client(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return s.pin[r, g, c] & (s.life[r] == ABORTED)
+
+
+REF_EXACT = Property(
+    name="RefExact",
+    statement="pins equal their holders",
+    why="A pin too few lets a key go while it is read; a pin too many keeps it for ever. A pin "
+        "is written here as the set of requests that hold it: its count is that set's size.",
+    source="SGLang PR31427 and its kind; LMCache#4133",
+    function=_ref_exact,
+    because=_wrong_pin,
+    witnesses=(Witness("a pin outlives its client", _pins_outlive_the_client),),
+    bugs=("SGLang PR31427", "LMCache#4133"),
+    parts=LOADS,
+    family=TRANSFERS,
+)
+
+
+# --- strengthening invariants ----------------------------------------------------
+
+
+def _lemma(name: str, statement: str, why: str, supports: str, function: Any, because: Any,
+           parts: tuple[str, ...], source: str = "the machine's own bookkeeping",
+           family: str = TRANSFERS) -> Property:
+    return Property(name=name, statement=statement, why=why, source=source, function=function,
+                    because=because, lemma=True, supports=supports, parts=parts, family=family)
+
+
+def _own_blocks(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return implies((lives(s, r) | not_(_no_load(s, r))) & (c < s.allocated[r, g]),
+                   _in_place(s, r, g, c, IN_USE))
+
+
+OWN_BLOCKS = _lemma(
+    "OwnBlocks", "a request that may still compute or is being loaded holds the blocks on its list",
+    "Two requests never write one block, and one never writes two chunks into it: what a list "
+    "says and what a block says are inverse to each other.",
+    "LoadedBytes", _own_blocks,
+    lambda seen: f"request {seen.request} lists a block for {_chunk(seen)} that it does not hold",
+    ("pool",))
+
+
+def _left_blocks(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    told = s.blocks[r, g] // s.blocks_per_chunk[g]
+    return implies(ended(s, r) & _no_load(s, r) & (c < told), _in_place(s, r, g, c, LEFT))
+
+
+LEFT_BLOCKS = _lemma(
+    "LeftBlocks", "the blocks that the planner knows of an ended request went to nobody else",
+    "Stores are planned after the end too. A block on the planner's list that another request "
+    "has been given since would be stored under the wrong key.",
+    "TrueBytes", _left_blocks,
+    lambda seen: f"the planner lists a block for {_chunk(seen)}, which has ended, and the block "
+                 "went elsewhere",
+    ("pool",), "vLLM PR48596: the window in which a freed block is reused")
+
+
+def _left_bytes(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
+    told = s.blocks[r, g] // s.blocks_per_chunk[g]
+    return implies(
+        ended(s, r) & _no_load(s, r) & (c < told) & (c < _computed(s, r, g)),
+        holds(s, s.table[r, g, c], w, r, g, c))
+
+
+LEFT_BYTES = _lemma(
+    "LeftBytes", "the blocks that the planner knows of an ended request hold what it computed",
+    "This is what lets a store be planned after the end: nobody has written the block since.",
+    "TrueBytes", _left_bytes,
+    lambda seen: f"{_chunk(seen)}, which has ended, is still offered, and its block holds "
+                 "something else",
+    ("pool",), "vLLM PR48596: the window in which a freed block is reused")
+
+
+def _told_is_allocated(s: View, r: Request, g: Group) -> Any:
+    return s.blocks[r, g] // s.blocks_per_chunk[g] <= s.allocated[r, g]
+
+
+TOLD_IS_ALLOCATED = _lemma(
+    "ToldIsAllocated", "the planner knows of no block that was not allocated",
+    "A store names the blocks on the list. A list longer than what was allocated would name "
+    "blocks of others.",
+    "TrueBytes", _told_is_allocated,
+    lambda seen: f"the planner knows {seen.of('blocks')} blocks of request {seen.request}, "
+                 f"allocated are {seen.of('allocated')} chunks' worth",
+    ("pool",))
+
+
+def _touched_is_allocated(s: View, r: Request, g: Group) -> Any:
+    running = implies(s.life[r] == RUNNING, _computed(s, r, g) <= s.allocated[r, g])
+    if not s.has("loads"):
+        return running
+    touched = chunks_touched(s.hit[r], s.tokens_per_chunk[g])
+    return running & implies(s.hit[r] > 0, touched <= s.allocated[r, g])
+
+
+TOUCHED_IS_ALLOCATED = _lemma(
+    "TouchedIsAllocated", "what a request has computed, or loads, lies in allocated blocks",
+    "Kernels and copies write where the block list says; beyond its end it says nothing.",
+    "LoadedBytes", _touched_is_allocated,
+    lambda seen: f"request {seen.request} has {seen.of('allocated')} chunks allocated, fewer than "
+                 "it computed or loads",
+    ("pool",))
+
+
+def _waiting_has_computed_nothing(s: View, r: Request, g: Group) -> Any:
+    waits = (s.life[r] == WAITING) | (s.life[r] == PREEMPTED) | (s.life[r] == ABSENT)
+    nothing = (s.computed[r] == 0) & (s.blocks[r, g] == 0)
+    kept = implies(waits, nothing) & implies(s.life[r] == ABSENT, s.allocated[r, g] == 0)
+    if not s.has("loads"):
+        return kept
+    return kept & implies(s.hit[r] > 0, nothing)
+
+
+WAITING_HAS_COMPUTED_NOTHING = _lemma(
+    "WaitingHasComputedNothing",
+    "a request that waits or is being loaded has nothing that could be stored",
+    "Preemption takes the blocks and the count, and a load goes on while the request waits; so "
+    "no store of it is planned before it runs again.",
+    "TrueBytes", _waiting_has_computed_nothing,
+    lambda seen: f"request {seen.request} waits with {seen.get('computed', seen.where['r'])} "
+                 f"tokens computed and {seen.of('blocks')} blocks known",
+    ("pool",))
+
+
+def _flight_has_its_key(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    t = s.text[r]
+    return implies(
+        s.flight[r, g, c],
+        (s.pooled[t, g, c] == PENDING) & (s.filler[t, g, c] == r) & (s.life[r] != ABSENT))
+
+
+FLIGHT_HAS_ITS_KEY = _lemma(
+    "FlightHasItsKey", "a store under way fills a pending key, which no other store fills",
+    "Two stores of one key would write one place, and the first to end would make it ready while "
+    "the other still writes.",
+    "TrueBytes", _flight_has_its_key,
+    lambda seen: f"{_chunk(seen)} is being stored, and its key is not its own to fill",
+    STORES)
+
+
+def _done_is_copied(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
+    done = s.copied[r, g, c, w]
+    return implies(done & (s.failed[r, g, c] == 0), true_bytes(s, s.text[r], g, c, w)) \
+        & implies(done, s.flight[r, g, c])
+
+
+DONE_IS_COPIED = _lemma(
+    "DoneIsCopied", "what a worker has copied lies under the key, unless a copy failed",
+    "The bytes come one worker at a time, while the others still copy; each share must stay as "
+    "it is until the last has come.",
+    "TrueBytes", _done_is_copied,
+    lambda seen: f"worker {seen.where['w']} has copied {_chunk(seen)}, and something else lies "
+                 "under its key",
+    STORES)
+
+
+def _fresh_targets(s: View, r: Request, g: Group, c: Chunk, q: Request, h: Group, d: Chunk,
+                   w: Worker) -> Any:
+    reading = s.flight[q, h, d] & (s.copied[q, h, d, w] == 0)
+    return not_(loads(s, r, g, c) & reading & (s.source[q, h, d] == s.table[r, g, c]))
+
+
+FRESH_TARGETS = _lemma(
+    "FreshTargets", "no store reads a block that a load writes",
+    "Transfers exclude each other on a block unless both only read it: a store that met a load "
+    "would copy the load's bytes under its own key.",
+    "ReuseFence", _fresh_targets,
+    lambda seen: f"a load of {_chunk(seen)} writes a block that the store of chunk "
+                 f"{seen.where['d']} of request {seen.where['q']} still reads",
+    LOADS, "vLLM PR31341, PR48596")
+
+
+def _done_is_loaded(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
+    done = s.loaded[r, g, c, w]
+    return implies(done & (s.load_failed[r] == 0), holds(s, s.table[r, g, c], w, r, g, c)) \
+        & implies(done, loads(s, r, g, c))
+
+
+DONE_IS_LOADED = _lemma(
+    "DoneIsLoaded", "what a worker has loaded is in the block, unless a copy failed",
+    "The shares come one worker at a time, while the request waits; each must stay as it is until "
+    "the last has come.",
+    "LoadedBytes", _done_is_loaded,
+    lambda seen: f"worker {seen.where['w']} has loaded {_chunk(seen)}, and its block holds "
+                 "something else",
+    LOADS)
+
+
+def _load_is_within(s: View, r: Request) -> Any:
+    loading = (s.life[r] == WAITING) | (s.life[r] == PREEMPTED) | (s.life[r] == ABORTED)
+    return (s.hit[r] <= s.tokens[r]) & implies(s.hit[r] > 0, loading)
+
+
+LOAD_IS_WITHIN = _lemma(
+    "LoadIsWithin", "a request is loaded while it waits, and no more tokens than it has",
+    "A request counts what was loaded as computed, but for its last token, whose logits are "
+    "needed.",
+    "LoadedBytes", _load_is_within,
+    lambda seen: f"request {seen.request} loads {seen.of('hit')} of {seen.of('tokens')} tokens",
+    LOADS, family="")
+
+TRANSFERRING = (
+    REUSE_FENCE, TRUE_BYTES, LOAD_READY, LOADED_BYTES, JOB_EXCLUSIVE, WORKER_AGREEMENT, NO_LEAK,
+    REF_EXACT,
+)
+TRANSFER_LEMMAS = (
+    OWN_BLOCKS, LEFT_BLOCKS, LEFT_BYTES, TOLD_IS_ALLOCATED, TOUCHED_IS_ALLOCATED,
+    WAITING_HAS_COMPUTED_NOTHING, FLIGHT_HAS_ITS_KEY, DONE_IS_COPIED, FRESH_TARGETS,
+    DONE_IS_LOADED, LOAD_IS_WITHIN,
+)

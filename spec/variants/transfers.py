@@ -1,0 +1,150 @@
+"""Designs that lose track of a transfer, each by one rule of `kvoracle.model.fencing`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvoracle.model.fencing import MISSING, PENDING, READY, Care
+from kvoracle.model.rules import Design
+from kvoracle.model.scopes import TRANSFER_PARTS
+from kvoracle.model.terms import ite, not_
+
+from .variant import Variant
+
+
+def _careless(name: str, statement: str, lacks: str, source: str, scope: str,
+              breaks: tuple[str, ...], **rules: Any) -> Variant:
+    return Variant(name=name, statement=statement, lacks=lacks, source=source,
+                   design=Design(care=Care(**rules)), breaks=breaks, scope=scope,
+                   parts=TRANSFER_PARTS)
+
+
+# --- the fence is missing on a path --------------------------------------------------
+
+NO_FENCE_AT_FINISH = _careless(
+    "no-fence-at-finish",
+    "a block is written again while a store of a request that ended still reads it",
+    "the fence for stores whose request has ended",
+    "vLLM issue #46951, PR48596: the store is submitted after the block was given away",
+    "reuse", ("ReuseFence", "TrueBytes"),
+    still_reads=lambda copied, finished, preempted: not_(copied) & not_(finished),
+)
+
+NO_FENCE_AT_PREEMPTION = _careless(
+    "no-fence-at-preemption",
+    "a block is written again while a store of a preempted request still reads it",
+    "the fence for stores whose request was preempted",
+    "vLLM issue #52360: the notice of preemption comes after the blocks are reused",
+    "reuse", ("ReuseFence", "TrueBytes"),
+    still_reads=lambda copied, finished, preempted: not_(copied) & not_(preempted),
+)
+
+LOAD_INTO_READ = _careless(
+    "load-into-read",
+    "a load writes a block that a store still reads",
+    "the fence for blocks that a load writes",
+    "vLLM PR31341 and PR48596: stores submitted late; the fence was for kernels",
+    "fences", ("ReuseFence", "TrueBytes", "LoadedBytes"),
+    load_waits=lambda copied: False,
+)
+
+LIST_KEPT_AT_REUSE = _careless(
+    "list-kept-at-reuse",
+    "an ended request's blocks are offered although another request was given them",
+    "forgetting an ended request's blocks when they go to another",
+    "vLLM PR48596: the window in which a freed block is reused",
+    "reuse", ("ReuseFence", "TrueBytes"),
+    forgets_reused=False,
+)
+
+ABORT_FREES_AT_ONCE = _careless(
+    "abort-frees-at-once",
+    "an abort frees the blocks that a load still writes",
+    "keeping an aborted request's blocks until its load has ended",
+    "vLLM issue #46240: aborted with a load pending, freed at the first report",
+    "workers", ("ReuseFence",),
+    frees_at_abort=lambda loading: True,
+)
+
+LOAD_BESIDE_STORES = _careless(
+    "load-beside-stores",
+    "a preempted request is loaded while stores of it are under way",
+    "waiting with a load until the request's stores are over",
+    "vLLM issue #46240: one flag for a load and a store, freed at the first report",
+    "pieces", ("JobExclusive",),
+    exclusive=False,
+)
+
+# --- the host's side ------------------------------------------------------------------
+
+PIN_DROPPED_AT_ISSUE = _careless(
+    "pin-dropped-at-issue",
+    "a load's keys may be evicted as soon as the load is issued",
+    "the pin that lasts until the load has ended",
+    "SGLang PR31427: host eviction looks at a lock that the queued load does not hold",
+    "loads", ("LoadReady", "LoadedBytes", "RefExact"),
+    pins=False,
+)
+
+EVICT_PENDING = _careless(
+    "evict-pending",
+    "a key may be evicted while its store is under way",
+    "keeping a key that is pending",
+    "TensorRT-LLM#12542: evicted before the asynchronous sender is done",
+    "workers", ("ReuseFence", "TrueBytes", "LoadedBytes"),
+    evictable=lambda pooled, pinned: (pooled != MISSING) & not_(pinned),
+)
+
+RESET_DROPS_PENDING = _careless(
+    "reset-drops-pending",
+    "a reset gives up keys whose store is under way",
+    "keeping, through a reset, what a transfer still writes",
+    "vLLM PR41956 (review): a reset clears the manager alone",
+    "workers", ("ReuseFence", "TrueBytes", "LoadedBytes"),
+    droppable=lambda pooled, pinned: (pooled != MISSING) & not_(pinned),
+)
+
+LOAD_PENDING = _careless(
+    "load-pending",
+    "a load may read a key whose store is under way",
+    "waiting for a key until it is ready",
+    "tpu-inference PR3152: readable though half stored",
+    "loads", ("LoadReady", "LoadedBytes"),
+    loadable=lambda pooled: pooled != MISSING,
+)
+
+# --- reports ----------------------------------------------------------------------------
+
+FIRST_REPORT_COUNTS = _careless(
+    "first-report-counts",
+    "a store is over when the first worker has reported",
+    "waiting for the reports of all workers",
+    "tpu-inference PR3152: the first host's report is taken as completion",
+    "workers", ("ReuseFence", "TrueBytes", "LoadedBytes", "WorkerAgreement"),
+    complete=lambda some, every: some,
+)
+
+FAILED_IS_READY = _careless(
+    "failed-is-ready",
+    "a key is ready when its store is over, whether or not a copy failed",
+    "giving up the key when a copy has failed",
+    "LMCache#4991: a failed store stays visible to lookup",
+    "workers", ("ReuseFence", "TrueBytes", "LoadedBytes"),
+    outcome=lambda failed: READY,
+)
+
+FAILED_STAYS_PENDING = _careless(
+    "failed-stays-pending",
+    "a key whose store failed stays pending, and nobody fills it",
+    "giving up the key when a copy has failed",
+    "Dynamo#3730: kept for ever, since the test for completion is never true",
+    "workers", ("NoLeak",),
+    outcome=lambda failed: ite(failed, PENDING, READY),
+)
+
+CARELESS = (
+    NO_FENCE_AT_FINISH, NO_FENCE_AT_PREEMPTION, LOAD_INTO_READ, LIST_KEPT_AT_REUSE,
+    ABORT_FREES_AT_ONCE, LOAD_BESIDE_STORES, PIN_DROPPED_AT_ISSUE, EVICT_PENDING,
+    RESET_DROPS_PENDING, LOAD_PENDING, FIRST_REPORT_COUNTS, FAILED_IS_READY,
+    FAILED_STAYS_PENDING,
+)
