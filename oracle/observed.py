@@ -1,12 +1,14 @@
-"""Properties that are judged on what an engine shows, not on the machine's state.
+"""Promises that are judged on what an engine shows, not on the machine's state.
 
-The machine of `kvoracle.spec.properties` carries the promises about planning.  These
-are seen directly: bytes compared, a process that died, work left at rest.
+The judge follows planning on the machine.  These are seen directly: bytes compared, a
+process that died, work left at rest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from kvoracle.spec.properties import PROPERTIES
 
 
 @dataclass(frozen=True)
@@ -18,30 +20,18 @@ class ObservedProperty:
     why: str
 
 
+NO_CRASH = ObservedProperty(
+    "NoCrash",
+    "the engine survives every event sequence its contract permits",
+    "An assertion in the scheduler takes down every request of the engine, and nothing the client "
+    "sent was wrong.",
+)
+
 OBSERVED: dict[str, ObservedProperty] = {
-    p.name: p
-    for p in (
-        ObservedProperty(
-            "NoCrash",
-            "the engine survives every event sequence its contract permits",
-            "An assertion in the scheduler takes down every request of the engine, and nothing "
-            "the client sent was wrong.",
-        ),
-        ObservedProperty(
-            "TrueBytes",
-            "the bytes under a key are the KV of that key's tokens",
-            "Whoever asks for the key later computes on another prefix's KV: wrong text, and "
-            "maybe somebody else's.",
-        ),
-        ObservedProperty(
-            "LoadedBytes",
-            "attention reads only positions that hold the request's own prefix",
-            "The request's own output is wrong, silently.",
-        ),
-        ObservedProperty(
-            "NoLeak",
-            "at rest nothing is held",
-            "What is never given back is missing for ever; the pool shrinks until nothing fits.",
-        ),
-    )
+    NO_CRASH.name: NO_CRASH,
+    **{
+        name: ObservedProperty(name, PROPERTIES[name].statement, PROPERTIES[name].why)
+        for name in ("TrueBytes", "LoadedBytes", "NoLeak")
+    },
 }
+"""What the machine proves of bytes and leftovers, engines are seen to keep or not."""
