@@ -212,7 +212,12 @@ MONOTONE_PROGRESS = Property(
 
 
 def _eventually_stored(s: View, r: Request, g: Group) -> Any:
-    at_rest = planned_for(s, r) & not_(s.possible("plan_store", r, g))
+    # If anything can be offered, then the next chunk can, taken or declined; said of that chunk
+    # alone, the solver need not look for one.
+    at = s.cursor[r, g]
+    offered = s.possible("plan_store", r, g, at + 1, at + 1)
+    declined = s.possible("plan_store", r, g, at + 1, at)
+    at_rest = planned_for(s, r) & not_(offered | declined)
     return implies(at_rest, REFERENCE.storable(claim(s, r, g, REFERENCE)) <= s.cursor[r, g])
 
 

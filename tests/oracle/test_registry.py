@@ -12,7 +12,7 @@ from kvoracle.oracle.engines.process import EngineProcess
 from kvoracle.oracle.engines.registry import EngineUnavailable, NoCheckout, open_engine
 from kvoracle.oracle.engines.vllm import environment
 from kvoracle.oracle.events import Config, Group, Hello
-from kvoracle.spec.variants import VARIANTS
+from kvoracle.spec.variants import PLANNERS
 
 CONFIG = Config((Group(4),))
 
@@ -39,7 +39,7 @@ def installed(cache: Path) -> Path:
     return cache
 
 
-@pytest.mark.parametrize("name", ["impl", "model", *(f"model:{v}" for v in VARIANTS)])
+@pytest.mark.parametrize("name", ["impl", "model", *(f"model:{v}" for v in PLANNERS)])
 def test_engines_of_this_package_call_themselves_by_their_names(name: str) -> None:
     engine = open_engine(name)
     (hello,) = engine.start(CONFIG)
@@ -59,6 +59,7 @@ def test_engines_of_this_package_call_themselves_by_their_names(name: str) -> No
     ("vllm@", "did you mean vllm@PATH"),
     ("impl:fast", "no engine 'impl:fast'"),
     ("model:no-keys", "no variant 'no-keys'; did you mean no-key-bound"),
+    ("model:evict-pending", "no variant of planning 'evict-pending'; "),
     ("vllm==0.30.x", "no engine 'vllm==0.30.x': '0.30.x' is not a version"),
 ])
 def test_a_name_that_means_none_says_what_would(name: str, says: str, cache: Path) -> None:

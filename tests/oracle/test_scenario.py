@@ -28,7 +28,7 @@ from kvoracle.oracle.scenario import (
     recorded,
     shipped,
 )
-from kvoracle.spec.variants import VARIANTS
+from kvoracle.spec.variants import PLANNERS
 
 HEADER = '{"kvoracle": 1, "name": "x", "config": {"groups": [{"tokens_per_block": 4}]}}'
 ARRIVE = '{"do": "arrive", "r": "a", "prompt": [[0, 7]]}'
@@ -210,7 +210,7 @@ def test_a_shipped_scenario_holds_on_sound_engines(name: str, engine: str) -> No
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_scenario_fails_on_a_broken_design(name: str) -> None:
-    broken = [v.name for v in VARIANTS.values()
+    broken = [v.name for v in PLANNERS.values()
               if perform(machine_engine(v), named(name)).finding is not None]
     assert broken
 
@@ -243,7 +243,7 @@ def test_an_expectation_is_about_the_time_at_which_it_stands() -> None:
 
 
 def test_a_failing_run_is_written_with_what_was_found() -> None:
-    outcome = perform(machine_engine(VARIANTS["no-key-bound"]), named("seed"))
+    outcome = perform(machine_engine(PLANNERS["no-key-bound"]), named("seed"))
     kept = recorded(outcome, "model:no-key-bound", "kept")
     again = parse(kept.text(), "f.jsonl")
     assert again.header.found is not None and outcome.finding is not None
