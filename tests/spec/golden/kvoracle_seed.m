@@ -463,12 +463,15 @@ invariant "NoVolatileStore"
 invariant "EventuallyStored"
   forall r: Request do forall g: Group do
       (  planned_for(r)
-       & !exists n: Chunks do exists d: Chunks do
-                planned_for(r)
-              & cursor[r][g] < n
-              & n <= storable(r, g)
-              & cursor[r][g] <= d
-              & d <= n
-          end end)
+       & !(  (  planned_for(r)
+              & cursor[r][g] < cursor[r][g] + 1
+              & cursor[r][g] + 1 <= storable(r, g)
+              & cursor[r][g] <= cursor[r][g] + 1
+              & cursor[r][g] + 1 <= cursor[r][g] + 1)
+           | (  planned_for(r)
+              & cursor[r][g] < cursor[r][g] + 1
+              & cursor[r][g] + 1 <= storable(r, g)
+              & cursor[r][g] <= cursor[r][g]
+              & cursor[r][g] <= cursor[r][g] + 1)))
         -> storable(r, g) <= cursor[r][g]
   end end;

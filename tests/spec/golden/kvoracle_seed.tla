@@ -325,12 +325,16 @@ NoVolatileStore ==
 EventuallyStored ==
     \A r \in Request, g \in Group :
         (/\ planned_for(r)
-         /\ ~(\E n \in Chunks, d \in Chunks :
-                  /\ planned_for(r)
-                  /\ cursor[r, g] < n
-                  /\ n <= storable(r, g)
-                  /\ cursor[r, g] <= d
-                  /\ d <= n))
+         /\ ~(\/ (/\ planned_for(r)
+                  /\ cursor[r, g] < cursor[r, g] + 1
+                  /\ cursor[r, g] + 1 <= storable(r, g)
+                  /\ cursor[r, g] <= cursor[r, g] + 1
+                  /\ cursor[r, g] + 1 <= cursor[r, g] + 1)
+              \/ (/\ planned_for(r)
+                  /\ cursor[r, g] < cursor[r, g] + 1
+                  /\ cursor[r, g] + 1 <= storable(r, g)
+                  /\ cursor[r, g] <= cursor[r, g]
+                  /\ cursor[r, g] <= cursor[r, g] + 1)))
           => storable(r, g) <= cursor[r, g]
 
 \* cursors move back only at reset or resume, and then to a place that re-offers what is lost
