@@ -17,6 +17,7 @@ from kvoracle.spec.properties import PLANNING, PROPERTIES
 from .. import exits
 from ..campaign import Campaign, Runner
 from ..console import Status, note, out, table, write_json
+from ..engines.process import EngineProcess
 from ..engines.protocol import Engine
 from ..engines.registry import EngineUnavailable, open_engine
 from ..observed import OBSERVED
@@ -46,22 +47,25 @@ def run(arguments: argparse.Namespace) -> int:
             engines.append((name, missing))
     status = Status()
     stop = threading.Event()
-    # Engines mostly run in processes of their own, so they run while the machine is proved.
-    pool = ThreadPoolExecutor(max_workers=len(engines))
+    # What runs in a process of its own runs while the machine is proved; what runs in this one
+    # waits, since it would take the interpreter from the solver call by call.
+    aside = [name for name, engine in engines if isinstance(engine, EngineProcess)]
+    pool = ThreadPoolExecutor(max_workers=max(1, len(aside)))
     try:
-        futures = [
-            (name, engine if isinstance(engine, EngineUnavailable)
-             else pool.submit(_drive, name, engine, arguments, status, stop))
-            for name, engine in engines
-        ]
+        futures = {
+            name: pool.submit(_drive, name, engine, arguments, status, stop)
+            for name, engine in engines if isinstance(engine, EngineProcess)
+        }
         proof = prove(None, None, lambda what: status.show(f"proving {what}"))
         searches = explored(scopes, None, lambda r, frontier: status.show(
             f"exploring {r.scope}: {r.distinct:,} states, frontier {frontier:,}"))
         if any(r.backend != COMPILED for r in searches):
             note(NO_COMPILER)
         campaigns: Campaigns = [
-            (name, future if isinstance(future, EngineUnavailable) else future.result())
-            for name, future in futures
+            (name, engine if isinstance(engine, EngineUnavailable)
+             else futures[name].result() if name in futures
+             else _drive(name, engine, arguments, status, stop))
+            for name, engine in engines
         ]
     finally:
         stop.set()  # all is done, or something failed and nobody waits for the rest
