@@ -98,6 +98,11 @@ class Action:
     def guard(self) -> Term:
         return conjunction(r.term for r in self.requirements)
 
+    @property
+    def written(self) -> frozenset[str]:
+        """The names of the variables it changes."""
+        return frozenset(u.variable.name for u in self.updates)
+
     def describe(self, values: Mapping[str, int]) -> str:
         """The step with these parameter values, in words."""
         shown = {p.name: p.sort.show(values[p.name]) for p in self.parameters}

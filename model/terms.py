@@ -305,6 +305,12 @@ def mentions(term: Term, wanted: Callable[[Term], bool]) -> bool:
     return wanted(term) or any(mentions(c, wanted) for c in children(term))
 
 
+def variables_read(term: Term) -> frozenset[str]:
+    """The names of the variables whose value the term depends on."""
+    own = frozenset({term.variable.name}) if isinstance(term, Read) else frozenset()
+    return own.union(*map(variables_read, children(term)))
+
+
 def conjuncts(term: Term) -> tuple[Term, ...]:
     """The parts of a conjunction; a single term as it is."""
     return term.args if isinstance(term, Op) and term.name == "and" else (term,)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from kvoracle.spec.properties import EVERYTHING
 
 from . import events as e
@@ -92,8 +94,6 @@ def _property(name: str) -> tuple[str, str]:
 
 
 def _config(config: e.Config) -> dict[str, Any]:
-    import msgspec
-
     data: dict[str, Any] = msgspec.to_builtins(config)
     return data
 

@@ -18,12 +18,12 @@ from functools import lru_cache
 from typing import Literal
 
 from kvoracle.model.machine import Action, Machine
-from kvoracle.model.requests import ABORTED, ABSENT, PREEMPTED, RUNNING, WAITING
+from kvoracle.model.requests import PREEMPTED, RUNNING, WAITING
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run, Undo
 from kvoracle.model.scopes import ALL_PARTS
 from kvoracle.model.store import NEVER
-from kvoracle.model.terms import Read, Term, children
+from kvoracle.model.terms import variables_read
 from kvoracle.spec.properties import EVERYTHING, PLANNING, Property, Seen
 
 from . import events as e
@@ -63,11 +63,6 @@ class _Check:
     parameters: tuple[str, ...]
 
 
-def _reads(term: Term) -> frozenset[str]:
-    own = frozenset({term.variable.name}) if isinstance(term, Read) else frozenset()
-    return own.union(*map(_reads, children(term)))
-
-
 class Rulebook:
     """The machine compiled for judging, with the checks that each action calls for."""
 
@@ -89,11 +84,10 @@ class Rulebook:
                 # What is true of no chunk breaks no promise: the guards hold the counts.
                 if p.lemma and "c" not in names:
                     continue
-                checks.append((_reads(predicate.term), _Check(p, broken, names)))
+                checks.append((variables_read(predicate.term), _Check(p, broken, names)))
         self.checks: dict[str, list[_Check]] = {}
         for action in machine.actions.values():
-            written = {u.variable.name for u in action.updates}
-            self.checks[action.name] = [c for reads, c in checks if reads & written] + [
+            self.checks[action.name] = [c for reads, c in checks if reads & action.written] + [
                 by_action[action.name] for _, by_action in steps
             ]
 
@@ -582,5 +576,3 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     e.WasReset: Judge._reset, e.BadBytes: Judge._bad_bytes, e.NotAtRest: Judge._not_at_rest,
     e.Checked: Judge._checked, e.Stored: Judge._stored,
 }
-
-__all__ = ["ABORTED", "ABSENT", "Finding", "Judge", "Rulebook", "constants", "reference"]

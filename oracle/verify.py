@@ -16,7 +16,7 @@ from kvoracle.model.scopes import ALL_PARTS, SCOPES, TRANSFER_PARTS, Scope
 from kvoracle.spec.explore import Exploration, MachineStep, Violation, search
 from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.explore.reference import ReferenceBackend
-from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, Seen
+from kvoracle.spec.properties import EVERYTHING, Property, Seen
 from kvoracle.spec.variants import Variant
 
 DEFAULT_SCOPES = (
@@ -161,8 +161,3 @@ def run_lines(machine: Machine, scope: Scope, run: Iterable[MachineStep]) -> lis
         lines.append(f"         {'; '.join(changed) or 'nothing changes'}")
         before = after
     return lines
-
-
-def promises() -> list[str]:
-    """The properties, in the order of reports."""
-    return list(PROPERTIES)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from kvoracle.model.scopes import nearest
 
 from .events import (
@@ -226,8 +228,6 @@ def generate(chosen: Profile, seed: int, **changes: Any) -> Generated:
     """The run of a profile and a seed; ``changes`` replace fields of its config."""
     writer = _Writer(chosen, random.Random(f"{chosen.name}/{seed}"))
     if changes:
-        import msgspec
-
         writer.config = msgspec.structs.replace(writer.config, **changes)
     return Generated(chosen.name, seed, writer.config, tuple(writer.stimuli()))
 

@@ -85,15 +85,6 @@ class Exploration:
         """The first violation found: no run to any is shorter."""
         return next(iter(self.violations.values()), None)
 
-    @property
-    def unseen_witnesses(self) -> dict[str, list[str]]:
-        """By property, the situations it speaks of that no run of the scope reached."""
-        missing = {
-            p: [w for w, depth in seen.items() if depth is None]
-            for p, seen in self.witnesses.items()
-        }
-        return {p: ws for p, ws in missing.items() if ws}
-
 
 Progress = Callable[[Exploration, int], None]
 PROGRESS_SECONDS = 1.0

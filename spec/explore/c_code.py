@@ -369,7 +369,7 @@ class CSource:
 
     def _over_step(self, predicate: Predicate, action: Action, names: Names) -> str:
         """What the action does not write is after it as it was before."""
-        written = {u.variable.name for u in action.updates}
+        written = action.written
 
         def before(term: Term) -> Term | None:
             if isinstance(term, Read) and term.after and term.variable.name not in written:

@@ -15,7 +15,7 @@ import z3
 
 from kvoracle.model.machine import Action, Machine, Predicate
 from kvoracle.model.scopes import nearest
-from kvoracle.model.terms import Bound, Read, Term, Variable, children
+from kvoracle.model.terms import Bound, Term, Variable, variables_read
 
 from ..properties import EVERYTHING, Property
 from .division import FACTS
@@ -55,15 +55,6 @@ class Question:
     action: str
     hypotheses: list[Formula]
     goal: Formula | None
-
-
-def _reads(term: Term) -> set[str]:
-    own = {term.variable.name} if isinstance(term, Read) else set()
-    return own.union(*(_reads(c) for c in children(term))) if children(term) else own
-
-
-def _writes(action: Action) -> set[str]:
-    return {u.variable.name for u in action.updates}
 
 
 class Proof:
@@ -177,7 +168,7 @@ class Proof:
                 for action in self.machine.actions.values():
                     yield self._kept(wanted, predicate, action)
         for action in self.machine.actions.values():
-            for name in sorted(_writes(action)):
+            for name in sorted(action.written):
                 yield self._typed(self.machine.variables[name], action)
 
     def _every_goal(self) -> list[_Goal]:
@@ -234,7 +225,7 @@ class Proof:
         return self._guards[action.name]
 
     def _kept(self, wanted: Property, predicate: Predicate, action: Action) -> _Goal:
-        if not wanted.is_step and not _reads(predicate.term) & _writes(action):
+        if not wanted.is_step and not variables_read(predicate.term) & action.written:
             return _Goal(wanted.name, action.name, [], None)
         t = self._translator
         chosen, enabled = self._enabled(action)
