@@ -24,6 +24,13 @@ ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
 TRANSFER_PARTS = (*CORE, pool.part, transfers.part, loads.part)
 """Blocks with content, and stores and loads with a life of their own."""
 
+COMPOSITIONS: dict[str, tuple[Part, ...]] = {
+    "planning": ALL_PARTS,
+    "transfers": TRANSFER_PARTS,
+}
+"""Parts that go together, each composition proved for all sizes; smaller ones first, since what
+one shows is not shown again of a larger one that says the same."""
+
 
 class UnknownName(Exception):
     """A name that does not exist; the message names the nearest ones."""

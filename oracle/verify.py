@@ -12,24 +12,20 @@ from functools import partial
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
-from kvoracle.model.scopes import ALL_PARTS, SCOPES, TRANSFER_PARTS, Scope
+from kvoracle.model.scopes import COMPOSITIONS, SCOPES, Scope
 from kvoracle.spec.explore import Exploration, MachineStep, Violation, search
 from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.explore.reference import ReferenceBackend
 from kvoracle.spec.properties import EVERYTHING, Property, Seen
 from kvoracle.spec.variants import Variant
 
-DEFAULT_SCOPES = (
-    "seed", "draft", "limits", "groups", "pair", "reuse", "fences", "loads", "pieces", "workers",
-)
-
-WHOLE = {"planning": ALL_PARTS, "transfers": TRANSFER_PARTS}
-"""The compositions that are proved, each of everything that goes together so far."""
+DEFAULT_SCOPES = tuple(SCOPES)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One obligation, of which composition, and what the solver said."""
+    """One obligation, of which composition, and what the solver said, there or of a smaller
+    composition (``as_in``)."""
 
     machine: str
     property: str
@@ -37,6 +33,7 @@ class Shown:
     verdict: str
     seconds: float
     by_frame: bool
+    as_in: str = ""
 
 
 @dataclass
@@ -74,8 +71,8 @@ class ProofResult:
 def machines_of(variant: Variant | None) -> dict[str, Machine]:
     """What is to be proved of a design: the compositions it belongs to, by name."""
     if variant is None:
-        return {name: Machine(parts, REFERENCE) for name, parts in WHOLE.items()}
-    name = next(name for name, parts in WHOLE.items() if parts is variant.parts)
+        return {name: Machine(parts, REFERENCE) for name, parts in COMPOSITIONS.items()}
+    name = next(name for name, parts in COMPOSITIONS.items() if parts is variant.parts)
     return {name: variant.whole()}
 
 
@@ -86,10 +83,11 @@ def prove(variant: Variant | None = None, properties: Iterable[Property] | None 
 
     wanted = None if properties is None else list(properties)
     result = ProofResult(variant.name if variant else None)
+    smaller: dict[str, Proof] = {}
     for name, machine in machines_of(variant).items():
         if wanted is not None and not any(p.applies(machine) for p in wanted):
             continue
-        proof = Proof(machine, wanted)
+        proof = Proof(machine, wanted, smaller=smaller)
         decided = []
         for o in proof.obligations():
             if progress is not None:
@@ -99,9 +97,11 @@ def prove(variant: Variant | None = None, properties: Iterable[Property] | None 
             # Something is broken: what was proved on its assumption is decided again without it.
             decided = proof.settled(decided)
         result.obligations += [
-            Shown(name, o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame)
+            Shown(name, o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame,
+                  o.as_in)
             for o in decided
         ]
+        smaller[name] = proof
     return result
 
 

@@ -15,7 +15,7 @@ from kvoracle.spec.variants import variant as find_variant
 
 from .. import exits
 from ..console import Status, note, out, table, write_json
-from ..verify import ProofResult, because, counterexample, prove, run_lines
+from ..verify import ProofResult, Shown, because, counterexample, prove, run_lines
 from .explore import replay_line
 
 Examples = dict[str, tuple[str, Violation] | None]
@@ -60,13 +60,18 @@ def _code(result: ProofResult, found: Examples) -> int:
 
 def _print(result: ProofResult, seconds: float) -> None:
     rows = [
-        (o.machine, o.property, o.action,
-         o.verdict if not o.by_frame else "proved (writes nothing it reads)", f"{o.seconds:.3f} s")
+        (o.machine, o.property, o.action, _verdict(o), f"{o.seconds:.3f} s")
         for o in result.obligations
     ]
     out(table(("machine", "property", "kept by", "verdict", "time"), rows))
     out()
     note(f"solver {result.seconds:.2f} s, with translation {seconds:.2f} s")
+
+
+def _verdict(o: Shown) -> str:
+    if o.by_frame:
+        return "proved (writes nothing it reads)"
+    return f"{o.verdict} (as in {o.as_in})" if o.as_in else o.verdict
 
 
 def _print_failures(result: ProofResult, found: Examples, variant: Variant | None) -> None:

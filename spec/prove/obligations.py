@@ -3,12 +3,14 @@
 Properties and lemmas together form an inductive invariant: they hold at first, and each
 action keeps each of them, given all of them before.  Every pair is an *obligation*,
 decided by itself for unboundedly many requests, groups and chunks of symbolic sizes.
-A pair in which the action writes nothing that the property reads needs no solver.
+A pair in which the action writes nothing that the property reads needs no solver, nor does
+one that a smaller composition has already, with an action that does no less and nothing
+assumed that is not assumed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import z3
@@ -18,19 +20,21 @@ from kvoracle.model.scopes import nearest
 from kvoracle.model.terms import Bound, Term, Variable, variables_read
 
 from ..properties import EVERYTHING, Property
-from .division import FACTS
+from .division import FACTS, Fact
+from .shapes import Shape, changed, required, said
 from .solver import EFFORT, Answer, Formula, Reader, Translator, Values, decide
 
 
 @dataclass(frozen=True)
 class Obligation:
     """One thing shown, or not.  ``action`` is "at first", "in any state", an action's name, or
-    the name of a fact."""
+    the name of a fact; ``as_in`` names the smaller composition that showed it."""
 
     property: str
     action: str
     answer: Answer
     by_frame: bool = False
+    as_in: str = ""
 
     def __str__(self) -> str:
         return f"{self.property} / {self.action}"
@@ -38,12 +42,14 @@ class Obligation:
 
 @dataclass(frozen=True)
 class _Goal:
-    """An obligation as the solver is asked it; without formula nothing that is read changes."""
+    """An obligation: what it says, when (``guard``), and how to ask the solver, namely for the
+    goal's own hypotheses and its formula; without ``asked`` nothing that is read changes."""
 
     property: str
     action: str
-    assumed: list[Formula]
-    formula: Formula | None
+    says: Shape
+    guard: frozenset[Shape]
+    asked: Callable[[], tuple[list[Formula], Formula]] | None
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,16 @@ class Proof:
     """All obligations of a machine, each decided on demand.
 
     With ``properties`` given, these are proved, their families and the lemmas that belong to
-    none; nothing else is assumed.
+    none; nothing else is assumed.  ``smaller`` are proofs of smaller compositions, by name,
+    that were decided before.
     """
 
     def __init__(self, machine: Machine, properties: Iterable[Property] | None = None,
-                 effort: int = EFFORT) -> None:
+                 effort: int = EFFORT, smaller: Mapping[str, Proof] | None = None) -> None:
         self.machine = machine
         self.effort = effort
+        self._smaller = dict(smaller or {})
+        self._shown: dict[tuple[str, str, Shape], frozenset[Shape]] = {}
         everything = [p for p in EVERYTHING.values() if p.applies(machine)]
         wanted = list(properties) if properties is not None else everything
         families = {p.family for p in wanted}
@@ -75,12 +84,17 @@ class Proof:
             p.family in families if p.family else p.lemma)]
         self._translator = Translator(machine)
         self._facts = list(self._typing()) + list(self._division())
+        assumed = [(p.name, p.over_states(machine))
+                   for p in self._wanted if not p.is_step and not p.derived]
         self._invariants = [
-            (p.name, self._translator.holds_everywhere(p.over_states(machine)))
-            for p in self._wanted if not p.is_step and not p.derived
-        ]
+            (name, self._translator.holds_everywhere(predicate)) for name, predicate in assumed]
+        self._said = [*((f"{v.name} in range", frozenset({v}))
+                        for v in machine.variables.values()),
+                      *((name, said(predicate)) for name, predicate in assumed)]
         self._goals: list[_Goal] = []
         self._guards: dict[str, tuple[dict[Term, Formula], list[Formula]]] = {}
+        self._guard_shapes: dict[str, frozenset[Shape]] = {}
+        self._parts: dict[str, frozenset[Shape]] = {}
         self._unproved: dict[str, Obligation] = {}
         self._fallen: set[str] = set()
 
@@ -97,17 +111,20 @@ class Proof:
         for goal in self._goals or self._all_goals():
             if f"{goal.property} / {goal.action}" == obligation:
                 fallen, self._fallen = self._fallen, self._fallen | {without}
+                self._parts.clear()
                 try:
                     return self._decide(goal)
                 finally:
                     self._fallen = fallen
+                    self._parts.clear()
         raise nearest("obligation", obligation,
                       (f"{g.property} / {g.action}" for g in self._every_goal()))
 
     def questions(self) -> Iterator[Question]:
         """Every obligation written out, in the same order, for another solver to decide."""
         for goal in self._every_goal():
-            yield Question(goal.property, goal.action, self._hypotheses(goal), goal.formula)
+            own, formula = goal.asked() if goal.asked else ([], None)
+            yield Question(goal.property, goal.action, [*self._assumed(goal), *own], formula)
 
     def settled(self, first: Sequence[Obligation] = ()) -> list[Obligation]:
         """The obligations, decided anew until nothing is assumed that is not itself proved.
@@ -122,9 +139,11 @@ class Proof:
             self._unproved = {str(o): o for o in decided if o.answer.verdict != "proved"}
             fallen = {o.property for o in self._unproved.values()} - self._fallen
             self._fallen |= fallen
+            self._parts.clear()
             if not fallen & {name for name, _ in (*self._facts, *self._invariants)}:
                 return decided
             decided = []
+            self._shown.clear()
 
     def hypotheses(self, action: Action) -> list[Formula]:
         """All that an obligation of the action assumes, its guard included."""
@@ -176,29 +195,53 @@ class Proof:
             self._goals = list(self._all_goals())
         return self._goals
 
-    def _hypotheses(self, goal: _Goal) -> list[Formula]:
-        known = [] if goal.property == "Division" \
+    def _assumed(self, goal: _Goal) -> list[Formula]:
+        return [] if goal.property == "Division" \
             else self._known(goal.property, at_first=goal.action == "at first")
-        return [*known, *goal.assumed]
 
     def _decide(self, goal: _Goal) -> Obligation:
-        asked = Obligation(goal.property, goal.action, Answer("proved", 0.0),
-                           by_frame=goal.formula is None)
-        if goal.formula is None:
-            return asked
-        if str(asked) in self._unproved:  # by more hypotheses than now
-            return self._unproved[str(asked)]
-        if z3.is_true(goal.formula):
-            return asked
-        answer = decide(self._hypotheses(goal), goal.formula, self.effort)
-        return replace(asked, answer=answer)
+        by_itself = Obligation(goal.property, goal.action, Answer("proved", 0.0),
+                               by_frame=goal.asked is None)
+        if goal.asked is None:
+            return by_itself
+        if str(by_itself) in self._unproved:  # by more hypotheses than now
+            return self._unproved[str(by_itself)]
+        for name, proof in self._smaller.items():
+            if proof.has_shown(goal, self._said_of(goal.property)):
+                decided = replace(by_itself, as_in=name)
+                break
+        else:
+            own, formula = goal.asked()
+            if z3.is_true(formula):
+                return by_itself
+            decided = replace(by_itself, answer=decide(
+                [*self._assumed(goal), *own], formula, self.effort))
+        if decided.answer.verdict == "proved":
+            self._shown[goal.property, goal.action, goal.says] = goal.guard
+        return decided
+
+    def has_shown(self, goal: _Goal, assumed: frozenset[Shape]) -> bool:
+        """Whether a larger composition's goal is shown here, if it assumes so much."""
+        guard = self._shown.get((goal.property, goal.action, goal.says))
+        return guard is not None and guard <= goal.guard \
+            and self._said_of(goal.property) <= assumed
+
+    def _said_of(self, goal: str) -> frozenset[Shape]:
+        """What `_known` says before an action, in parts."""
+        if goal not in self._parts:
+            self._parts[goal] = frozenset().union(*(
+                parts for name, parts in self._said if name == goal or name not in self._fallen))
+        return self._parts[goal]
 
     def _real_division(self) -> Iterator[_Goal]:
         real = Translator(self.machine, real_division=True)
         for fact in FACTS:
-            numbers: Values = {v: real.constant(v) for v in fact.variables}
-            natural = [n >= 0 for n in numbers.values()]
-            yield _Goal("Division", fact.name, natural, real.formula(fact.statement, numbers))
+            def asked(fact: Fact = fact) -> tuple[list[Formula], Formula]:
+                numbers: Values = {v: real.constant(v) for v in fact.variables}
+                natural = [n >= 0 for n in numbers.values()]
+                return natural, real.formula(fact.statement, numbers)
+
+            yield _Goal("Division", fact.name, fact, frozenset(), asked)
 
     def _parameters(self, bounds: Iterable[Bound]) -> tuple[dict[Term, Formula], list[Formula]]:
         """Arbitrary values, and that they are of their sorts."""
@@ -208,14 +251,21 @@ class Proof:
 
     def _at_first(self, name: str, predicate: Predicate) -> _Goal:
         t = self._translator
-        values, typed = self._parameters(predicate.parameters)
-        return _Goal(name, "at first", typed, t.formula(predicate.term, values, t.initially))
+
+        def asked() -> tuple[list[Formula], Formula]:
+            values, typed = self._parameters(predicate.parameters)
+            return typed, t.formula(predicate.term, values, t.initially)
+
+        return _Goal(name, "at first", said(predicate), frozenset(), asked)
 
     def _anywhere(self, wanted: Property) -> _Goal:
         predicate = wanted.over_states(self.machine)
-        values, typed = self._parameters(predicate.parameters)
-        formula = self._translator.formula(predicate.term, values)
-        return _Goal(wanted.name, "in any state", typed, formula)
+
+        def asked() -> tuple[list[Formula], Formula]:
+            values, typed = self._parameters(predicate.parameters)
+            return typed, self._translator.formula(predicate.term, values)
+
+        return _Goal(wanted.name, "in any state", said(predicate), frozenset(), asked)
 
     def _enabled(self, action: Action) -> tuple[dict[Term, Formula], list[Formula]]:
         if action.name not in self._guards:
@@ -224,26 +274,41 @@ class Proof:
             self._guards[action.name] = values, [*typed, guard]
         return self._guards[action.name]
 
+    def _required(self, action: Action) -> frozenset[Shape]:
+        if action.name not in self._guard_shapes:
+            self._guard_shapes[action.name] = required(action)
+        return self._guard_shapes[action.name]
+
     def _kept(self, wanted: Property, predicate: Predicate, action: Action) -> _Goal:
-        if not wanted.is_step and not variables_read(predicate.term) & action.written:
-            return _Goal(wanted.name, action.name, [], None)
+        read = variables_read(predicate.term)
+        if not wanted.is_step and not read & action.written:
+            return _Goal(wanted.name, action.name, None, frozenset(), None)
         t = self._translator
-        chosen, enabled = self._enabled(action)
-        behind = t.behind(action, chosen)
-        values, typed = self._parameters(predicate.parameters)
-        if wanted.is_step:
-            formula = t.formula(predicate.term, values, after=behind)
-        else:
-            formula = t.formula(predicate.term, values, before=_constants_aside(t, behind))
-        return _Goal(wanted.name, action.name, [*enabled, *typed], formula)
+
+        def asked() -> tuple[list[Formula], Formula]:
+            chosen, enabled = self._enabled(action)
+            behind = t.behind(action, chosen)
+            values, typed = self._parameters(predicate.parameters)
+            if wanted.is_step:
+                formula = t.formula(predicate.term, values, after=behind)
+            else:
+                formula = t.formula(predicate.term, values, before=_constants_aside(t, behind))
+            return [*enabled, *typed], formula
+
+        says = said(predicate), changed(action, read)
+        return _Goal(wanted.name, action.name, says, self._required(action), asked)
 
     def _typed(self, variable: Variable, action: Action) -> _Goal:
         t = self._translator
-        chosen, enabled = self._enabled(action)
-        index = [z3.Int(f"at!{k}") for k in range(len(variable.domain))]
-        behind = t.behind(action, chosen)(variable, index)
-        return _Goal(f"{variable.name} in range", action.name,
-                     [*enabled, *(i >= 0 for i in index)], t.typed(variable.sort, behind))
+
+        def asked() -> tuple[list[Formula], Formula]:
+            chosen, enabled = self._enabled(action)
+            index = [z3.Int(f"at!{k}") for k in range(len(variable.domain))]
+            behind = t.behind(action, chosen)(variable, index)
+            return [*enabled, *(i >= 0 for i in index)], t.typed(variable.sort, behind)
+
+        says = variable, changed(action, [variable.name])
+        return _Goal(f"{variable.name} in range", action.name, says, self._required(action), asked)
 
 
 def _constants_aside(translator: Translator, behind: Reader) -> Reader:

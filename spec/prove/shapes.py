@@ -1,0 +1,60 @@
+"""What terms say, whatever their bound variables are called: equal shapes mean the same.
+
+A larger composition has most of its properties and actions in common with a smaller one.
+By their shapes the prover sees which obligations it has decided already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from kvoracle.model.machine import Action, Assign, Predicate, Update
+from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Term, conjuncts
+
+Shape = Hashable
+
+
+def shape(term: Term, bound: Mapping[Term, int]) -> Shape:
+    """The term with its bound variables numbered, ``bound`` first, and the others by name."""
+    if isinstance(term, Literal):
+        return isinstance(term.value, bool), term.value
+    if isinstance(term, Bound):
+        return ("bound", bound[term]) if term in bound else ("free", term.name, term.sort)
+    if isinstance(term, Read):
+        return ("read", term.variable, term.after, *(shape(i, bound) for i in term.index))
+    if isinstance(term, Quantified):
+        inner = _numbered(term.bounds, bound)
+        sorts = tuple(b.sort for b in term.bounds)
+        return "quantified", term.every, sorts, shape(term.body, inner)
+    assert isinstance(term, Op)
+    return (term.name, *(shape(a, bound) for a in term.args))
+
+
+def _numbered(bounds: Iterable[Bound], after: Mapping[Term, int]) -> dict[Term, int]:
+    return {**after, **{b: len(after) + k for k, b in enumerate(bounds)}}
+
+
+def said(predicate: Predicate) -> frozenset[Shape]:
+    """The parts of what the predicate says; one that has more of them says more."""
+    numbered = _numbered(predicate.parameters, {})
+    sorts = tuple(p.sort for p in predicate.parameters)
+    return frozenset((sorts, shape(c, numbered)) for c in conjuncts(predicate.term))
+
+
+def required(action: Action) -> frozenset[Shape]:
+    """The parts of the action's guard."""
+    return frozenset(shape(c, {}) for c in conjuncts(action.guard))
+
+
+def changed(action: Action, variables: Iterable[str]) -> frozenset[Shape]:
+    """What becomes of these variables, each with its updates in order."""
+    return frozenset(
+        (name, *(_update(u) for u in action.updates if u.variable.name == name))
+        for name in variables)
+
+
+def _update(update: Update) -> Shape:
+    if isinstance(update, Assign):
+        return (*(shape(i, {}) for i in update.index), shape(update.value, {}))
+    numbered = _numbered(update.bounds, {})
+    return "where", shape(update.condition, numbered), shape(update.value, numbered)
