@@ -10,7 +10,7 @@ from __future__ import annotations
 from .hits import chunks_touched
 from .keys import CHUNK, Chunk
 from .machine import Part, View
-from .pool import IN_USE, WORKER, Worker, has_blocks, leave_blocks
+from .pool import HOLDS, WORKER, Worker, has_blocks, leave_blocks
 from .requests import (
     ABORTED,
     GROUP,
@@ -61,8 +61,7 @@ def plan_load(s: View, r: Request, n: Tokens) -> None:
         c < chunks(g), s.rules.care.loadable(s.pooled[s.text[r], g, c]))))
     s.require("a block for each chunk of the hit", has_blocks(s, r, n))
     s.require("no store still reads what is written", fenced(
-        s, lambda b: (s.stand[b] == IN_USE) & (s.holder[b] == r)
-        & (s.place_c[b] < chunks(s.place_g[b])),
+        s, lambda b: (s.hold[b, r] == HOLDS) & (s.place_c[b] < chunks(s.place_g[b])),
         lambda q, done: s.rules.care.load_waits(done)))
     s.hit[r] = n
     s.pin.where(lambda r2, g, c: (r2 == r) & (c < chunks(g)) & s.rules.care.pins, True)

@@ -28,7 +28,7 @@ from .requests import (
     Tokens,
 )
 from .rules import whole_chunks
-from .terms import Sort, Term, Value, enumeration, forall, implies
+from .terms import Sort, Term, Value, enumeration, forall, implies, ite
 
 BLOCK = Sort("Block", symmetric=True)
 TEXT = Sort("Text", symmetric=True)
@@ -37,16 +37,16 @@ Block = Annotated[Term, BLOCK]
 Text = Annotated[Term, TEXT]
 Worker = Annotated[Term, WORKER]
 
-STAND = enumeration("Stand", "free", "held", "left")
-FREE, IN_USE, LEFT = range(3)
+HOLD = enumeration("Hold", "none", "holds", "left")
+NONE, HOLDS, LEFT = range(3)
 
 part = Part("pool", "pool: blocks, who holds them, what is written in them")
 part.variable("text", (REQUEST,), TEXT, "what the request says, prompt and output")
 part.variable("allocated", (REQUEST, GROUP), CHUNKS, "chunks that it was given a block for")
 part.variable("table", (REQUEST, GROUP, CHUNK), BLOCK, "the block of each of those chunks")
-part.variable("stand", (BLOCK,), STAND,
-              "free; held by a request; or left by one that ended, for the planner to offer yet")
-part.variable("holder", (BLOCK,), REQUEST, "the request that holds the block, or left it")
+part.variable("hold", (BLOCK, REQUEST), HOLD,
+              "whether the request holds the block, or left it when it ended, for the planner to "
+              "offer yet; the requests that hold a block are its reference count, as a set")
 part.variable("place_g", (BLOCK,), GROUP, "the group that the block is for")
 part.variable("place_c", (BLOCK,), CHUNK, "the chunk that the block is for")
 part.variable("tag_text", (BLOCK, WORKER), TEXT, "whose KV a worker's block holds")
@@ -68,7 +68,7 @@ def written(s: View, b: Term, r: Term, n: Term) -> Term:
     """Whether the request's kernels write the block when they compute up to ``n`` tokens."""
     size = s.tokens_per_chunk[s.place_g[b]]
     within: Term = (
-        (s.stand[b] == IN_USE) & (s.holder[b] == r)
+        (s.hold[b, r] == HOLDS)
         & (whole_chunks(s.computed[r], size) <= s.place_c[b])
         & (s.place_c[b] < chunks_touched(n, size))
     )
@@ -92,15 +92,14 @@ def allocate(s: View, r: Request, g: Group, b: Block) -> None:
     stays in it.  If a request that ended had left it, the planner offers no more of that
     group's chunks."""
     s.require("lives", lives(s, r))
-    s.require("nobody holds it", s.stand[b] != IN_USE)
+    s.require("nobody holds it", forall(REQUEST, lambda q: s.hold[b, q] != HOLDS))
     s.blocks.where(
-        lambda r2, g2: (s.stand[b] == LEFT) & (s.holder[b] == r2) & (s.place_g[b] == g2)
+        lambda r2, g2: (s.hold[b, r2] == LEFT) & (s.place_g[b] == g2)
         & s.rules.care.forgets_reused,
         0,
     )
     s.table[r, g, s.allocated[r, g]] = b
-    s.stand[b] = IN_USE
-    s.holder[b] = r
+    s.hold.where(lambda b2, q: b2 == b, lambda b2, q: ite(q == r, HOLDS, NONE))
     s.place_g[b] = g
     s.place_c[b] = s.allocated[r, g]
     s.allocated[r, g] = s.allocated[r, g] + 1
@@ -132,16 +131,15 @@ def _write(s: View, r: Request, n: Tokens) -> None:
 
 def leave_blocks(s: View, r: Term, when: Value = True) -> None:
     """The request holds its blocks no more; the planner still knows what is in them."""
-    s.stand.where(lambda b: (s.holder[b] == r) & (s.stand[b] == IN_USE) & when, LEFT)
+    s.hold.where(lambda b, q: (q == r) & (s.hold[b, q] == HOLDS) & when, LEFT)
 
 
 def free_blocks(s: View, r: Term) -> None:
     """Nobody knows any more whose the request's blocks were."""
     def mine(b: Term) -> Term:
-        return (s.holder[b] == r) & (s.stand[b] != FREE)
+        return s.hold[b, r] != NONE
 
-    s.stand.where(mine, FREE)
-    s.holder.where(mine, 0)
+    s.hold.where(lambda b, q: q == r, NONE)
     s.place_g.where(mine, 0)
     s.place_c.where(mine, 0)
 

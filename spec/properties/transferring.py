@@ -9,18 +9,19 @@ from kvoracle.model.hits import chunks_touched
 from kvoracle.model.keys import Chunk
 from kvoracle.model.loads import loads
 from kvoracle.model.machine import View
-from kvoracle.model.pool import IN_USE, LEFT, Block, Text, Worker, holds, lives
+from kvoracle.model.pool import HOLDS, LEFT, NONE, Block, Text, Worker, holds, lives
 from kvoracle.model.requests import (
     ABORTED,
     ABSENT,
     PREEMPTED,
+    REQUEST,
     RUNNING,
     WAITING,
     Group,
     Request,
     ended,
 )
-from kvoracle.model.terms import implies, not_
+from kvoracle.model.terms import exists, implies, not_
 from kvoracle.model.transfers import true_bytes
 
 from .property import Property, Seen, Witness
@@ -43,12 +44,10 @@ def _computed(s: View, r: Any, g: Any) -> Any:
     return chunks_touched(s.computed[r], s.tokens_per_chunk[g])
 
 
-def _in_place(s: View, r: Any, g: Any, c: Any, stand: int) -> Any:
-    """Whether the block on the request's list stands so, for this chunk of this request."""
+def _in_place(s: View, r: Any, g: Any, c: Any, hold: int) -> Any:
+    """Whether the request holds, or left, the block on its list, for this chunk of it."""
     b = s.table[r, g, c]
-    return (
-        (s.stand[b] == stand) & (s.holder[b] == r) & (s.place_g[b] == g) & (s.place_c[b] == c)
-    )
+    return (s.hold[b, r] == hold) & (s.place_g[b] == g) & (s.place_c[b] == c)
 
 
 def _chunk(seen: Seen) -> str:
@@ -76,7 +75,7 @@ def _reuse_fence(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
     kept = implies(reading, holds(s, s.source[r, g, c], w, r, g, c))
     if not s.has("loads"):
         return kept
-    return kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, IN_USE))
+    return kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, HOLDS))
 
 
 def _not_fenced(seen: Seen) -> str:
@@ -90,12 +89,12 @@ def _not_fenced(seen: Seen) -> str:
 
 
 def _reads_a_freed_block(s: View, r: Request, g: Group, c: Chunk) -> Any:
-    return s.flight[r, g, c] & ended(s, r) & (s.stand[s.source[r, g, c]] != IN_USE)
+    return s.flight[r, g, c] & ended(s, r) & (s.hold[s.source[r, g, c], r] != HOLDS)
 
 
 def _reads_anothers_block(s: View, r: Request, g: Group, c: Chunk) -> Any:
     b = s.source[r, g, c]
-    return s.flight[r, g, c] & (s.stand[b] == IN_USE) & (s.holder[b] != r)
+    return s.flight[r, g, c] & exists(REQUEST, lambda q: (s.hold[b, q] == HOLDS) & (q != r))
 
 
 def _reads_while_preempted(s: View, r: Request, g: Group, c: Chunk) -> Any:
@@ -306,10 +305,9 @@ WORKER_AGREEMENT = Property(
 # --- NoLeak ----------------------------------------------------------------------
 
 
-def _no_leak(s: View, b: Block, t: Text, g: Group, c: Chunk) -> Any:
-    r = s.holder[b]
-    kept = implies(s.stand[b] == IN_USE, lives(s, r) | not_(_no_load(s, r)))
-    left = implies(s.stand[b] == LEFT, ended(s, r))
+def _no_leak(s: View, b: Block, r: Request, t: Text, g: Group, c: Chunk) -> Any:
+    kept = implies(s.hold[b, r] == HOLDS, lives(s, r) | not_(_no_load(s, r)))
+    left = implies(s.hold[b, r] == LEFT, ended(s, r))
     q = s.filler[t, g, c]
     filled = implies(s.pooled[t, g, c] == PENDING, s.flight[q, g, c] & (s.text[q] == t))
     return kept & left & filled
@@ -324,8 +322,7 @@ def _held_for_nobody(seen: Seen) -> str:
 
 
 def _rest_with_residue(s: View, b: Block, w: Worker, r: Request) -> Any:
-    return ((s.stand[b] != IN_USE) & (s.tag_end[b, w] > 0) & (s.holder[b] == r)
-            & (s.life[r] == ABSENT))
+    return (s.hold[b, r] == NONE) & (s.tag_end[b, w] > 0) & (s.life[r] == ABSENT)
 
 
 def _pending_of_the_ended(s: View, r: Request, g: Group, c: Chunk) -> Any:
@@ -394,7 +391,7 @@ def _lemma(name: str, statement: str, why: str, supports: str, function: Any, be
 
 def _own_blocks(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return implies((lives(s, r) | not_(_no_load(s, r))) & (c < s.allocated[r, g]),
-                   _in_place(s, r, g, c, IN_USE))
+                   _in_place(s, r, g, c, HOLDS))
 
 
 OWN_BLOCKS = _lemma(
@@ -403,6 +400,20 @@ OWN_BLOCKS = _lemma(
     "says and what a block says are inverse to each other.",
     "LoadedBytes", _own_blocks,
     lambda seen: f"request {seen.request} lists a block for {_chunk(seen)} that it does not hold",
+    ("pool",))
+
+
+def _sole_owner(s: View, b: Block, r: Request, q: Request) -> Any:
+    return implies((s.hold[b, r] != NONE) & (s.hold[b, q] != NONE), r == q)
+
+
+SOLE_OWNER = _lemma(
+    "SoleOwner", "a block is held, or left for the planner, by one request",
+    "Whoever is given a block takes it from all who had it, so that nobody else writes it, frees "
+    "it or stores from it.",
+    "ReuseFence", _sole_owner,
+    lambda seen: f"block {seen.where['b']} belongs to two requests, {seen.where['r']} and "
+                 f"{seen.where['q']}",
     ("pool",))
 
 
@@ -570,7 +581,7 @@ TRANSFERRING = (
     REF_EXACT,
 )
 TRANSFER_LEMMAS = (
-    OWN_BLOCKS, LEFT_BLOCKS, LEFT_BYTES, TOLD_IS_ALLOCATED, TOUCHED_IS_ALLOCATED,
+    OWN_BLOCKS, SOLE_OWNER, LEFT_BLOCKS, LEFT_BYTES, TOLD_IS_ALLOCATED, TOUCHED_IS_ALLOCATED,
     WAITING_HAS_COMPUTED_NOTHING, FLIGHT_HAS_ITS_KEY, DONE_IS_COPIED, FRESH_TARGETS,
     DONE_IS_LOADED, LOAD_IS_WITHIN,
 )

@@ -41,7 +41,7 @@ def _unproved(decided: tuple[Obligation, ...] | list[Obligation]) -> set[str]:
 
 def test_transfers_are_proved_for_all_sizes() -> None:
     assert _unproved(_reference()) == set()
-    assert len(_reference()) == 798
+    assert len(_reference()) == 821
     assert {p.name for p in TRANSFERRING} < {o.property for o in _reference()}
 
 
@@ -53,6 +53,7 @@ def test_hypotheses_about_transfers_are_not_contradictory(action: str) -> None:
 
 NEEDED_FOR = {
     "OwnBlocks": "LoadedBytes / compute",
+    "SoleOwner": "OwnBlocks / preempt",
     "LeftBlocks": "LeftBytes / compute",
     "LeftBytes": "ReuseFence / plan_store",
     "ToldIsAllocated": "LeftBlocks / finish",
