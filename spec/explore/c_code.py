@@ -155,8 +155,10 @@ class CSource:
     """A machine's C source for one scope; `text` is the whole of it, the search included."""
 
     def __init__(self, machine: Machine, scope: Scope, bits: BitLayout, judged: Judged,
-                 symmetry: bool = False) -> None:
+                 symmetry: bool = False, chosen: Bound | None = None) -> None:
+        """``chosen``: a variable of the machine that ``kv_choose`` gives its value."""
         self.machine, self.scope, self.bits, self.layout = machine, scope, bits, bits.layout
+        self.given: Names = {} if chosen is None else {chosen: "chosen"}
         self.judged = judged
         self.printer = CPrinter(
             self._read, lambda sort: str(scope.size(sort)), scope=scope)
@@ -178,6 +180,10 @@ class CSource:
             f"#define W {self.bits.words}",
             f"#define CELLS {len(fields)}",
             "typedef uint64_t word;",
+            *(line for n in self.given.values() for line in (
+                f"static int {n};",
+                "__attribute__((visibility(\"default\")))",
+                f"void kv_choose(int value) {{ {n} = value; }}")),
             _table("uint16_t", "WORD", [f.word for f in fields]),
             _table("uint8_t", "SHIFT", [f.shift for f in fields]),
             _table("uint16_t", "LIMIT", self.bits.limits),
@@ -320,7 +326,7 @@ class CSource:
             return []
         lines = [f"    /* {action.name} */", "    do {"]
         pad, depth = "        ", 0
-        names: dict[Term, str] = {}
+        names: dict[Term, str] = dict(self.given)
         waiting = [t for t in conjuncts(guard) if not isinstance(t, Literal)]
         parameters = list(action.parameters)
 
@@ -435,7 +441,7 @@ class CSource:
         lines = [f"static uint64_t {function}(const uint8_t *restrict s, uint64_t asked)", "{",
                  "    uint64_t found = 0;", "    (void)s;"]
         for number, predicate in predicates.items():
-            holds = self._holds(predicate.term, predicate.parameters, every, {})
+            holds = self._holds(predicate.term, predicate.parameters, every, self.given)
             lines += [f"    /* {predicate.name} */",
                       f"    if (asked >> {number} & 1 && {'!' if every else ''}{holds})",
                       f"        found |= (uint64_t)1 << {number};"]

@@ -16,11 +16,13 @@ import functools
 import hashlib
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvoracle.model.machine import Machine, Predicate, invariant
 from kvoracle.model.scopes import ImpossibleConfig, Scope
+from kvoracle.model.terms import Bound
 
 from ..properties import EVERYTHING, PROPERTIES, Property
 from . import breadth_first, checkpoint
@@ -91,6 +93,19 @@ def _api(made: ctypes.CDLL) -> Any:
     return made
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """A search in short: which properties it found broken, which situations, named by property
+    and witness, it saw.  ``negative``: it ended at a step that counts below 0."""
+
+    complete: bool
+    negative: bool
+    broken: tuple[str, ...]
+    seen: frozenset[tuple[str, str]]
+    distinct: int
+    generated: int
+
+
 class NativeSearch:
     """One search of a scope by compiled code, from its beginning or from a checkpoint."""
 
@@ -98,7 +113,11 @@ class NativeSearch:
 
     def __init__(self, machine: Machine, scope: Scope, *, variant: str | None = None,
                  properties: Iterable[Property] | None = None, max_states: int | None = None,
-                 find_all: bool = False, limits: Limits | None = None) -> None:
+                 find_all: bool = False, limits: Limits | None = None,
+                 chosen: Bound | None = None, judge: Machine | None = None) -> None:
+        """``chosen``: a variable of the machine whose value is given for each search anew;
+        ``judge``: the machine that properties speak of, if another than the one searched."""
+        judge = judge or machine
         self.machine, self.scope, self.limits = machine, scope, limits or Limits()
         self.layout = Layout(machine, scope)
         self.bits = BitLayout(self.layout)
@@ -114,20 +133,21 @@ class NativeSearch:
             known = {p.name: p for p in catalogue}
         self.known = list(known.values())
         self.number = {p.name: i for i, p in enumerate(self.known)}
-        over_steps = {i: {a: p.over_steps(machine, a) for a in machine.actions}
+        over_steps = {i: {a.name: p.over_steps(judge, a.name) for a in machine.actions.values()}
                       for i, p in enumerate(self.known) if p.is_step}
-        over_states = {i: p.over_states(machine)
+        over_states = {i: p.over_states(judge)
                        for i, p in enumerate(self.known) if not p.is_step}
         present = {part.name for part in machine.parts}
         met = {(p.name, w.name): w.function for p in self.known for w in p.witnesses
                if set(w.parts) <= present}
         self.situations = list(met)
         self.judged = Judged(over_states, over_steps, {
-            i: invariant(machine, key[1], function)
+            i: invariant(judge, key[1], function)
             for i, (key, function) in enumerate(met.items())})
         if max(len(self.known), len(self.situations)) > KINDS:
             raise ImpossibleConfig(f"more than {KINDS} properties, or situations, in one search")
-        source = CSource(machine, scope, self.bits, self.judged, self.limits.symmetry).text
+        source = CSource(machine, scope, self.bits, self.judged, self.limits.symmetry,
+                         chosen).text
         self.program = hashlib.sha256(source.encode()).hexdigest()
         self._c = _api(library(source))
         self._search: int | None = None
@@ -261,6 +281,28 @@ class NativeSearch:
             raise OutOfMemory(f"{path} holds {counts.distinct:,} states: with their table they do "
                               f"not fit into {self.memory / 2**20:,.1f} MiB")
         self.seconds = known.seconds
+
+    def verdict(self, chosen: int) -> Verdict:
+        """What a search finds where the chosen variable has this value, without its runs."""
+        self._c.kv_choose(chosen)
+        self._search = self._open()
+        try:
+            status = _GOES_ON
+            if any(n != _NONE for n in self._counts().nth):  # at first already
+                status = _BROKEN
+            while status == _GOES_ON:
+                status = self._c.kv_run(self._search, _SLICE_SECONDS)
+            counts = self._counts()
+            return Verdict(
+                complete=status == _COMPLETE, negative=status == _NEGATIVE,
+                broken=tuple(p.name for p in self.chosen
+                             if counts.nth[self.number[p.name]] != _NONE),
+                seen=frozenset(w for i, w in enumerate(self.situations)
+                               if counts.shown[i] != _NONE),
+                distinct=counts.distinct, generated=counts.generated)
+        finally:
+            self._c.kv_close(self._search)
+            self._search = None
 
     # --- results --------------------------------------------------------------------
 
