@@ -19,7 +19,7 @@ from kvoracle.model.scopes import SCOPES, scope
 from ..explore.limits import Limits
 from ..explore.native import NativeSearch, Verdict
 from ..properties import EVERYTHING
-from .operators import Mutant, mutants
+from .operators import Mutant, folded, mutants
 from .schema import WHICH, schema
 
 MOST_STATES = 3_000_000
@@ -130,7 +130,7 @@ class _Trials:
 @functools.lru_cache(maxsize=None)
 def _trials_of(name: str, compiled: bool = False) -> _Trials:
     where = scope(name)
-    machine = where.machine()
+    machine = folded(where.machine())
     made = schema(machine, mutants(machine))
     if not compiled:
         return _Trials(made.mutants, None)

@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kvoracle.model.machine import Action, Assign, Machine, Requirement, Where
+from kvoracle.model.simplify import simplify
 from kvoracle.model.terms import (
     FALSE,
     TRUE,
     Literal,
+    NotationError,
     Op,
     Quantified,
     Read,
     Term,
+    Variable,
     children,
     conjuncts,
     show,
@@ -48,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A machine's action changed in one place.
+    """A folded machine's action changed in one place.
 
     ``name`` tells it from all others and stays the same while the place does; ``changed`` is the
     term that stands there now.
@@ -100,8 +103,20 @@ def _put_in(term: Term, place: Place, put: Callable[[Place, Term], Term | None])
     return inner if new is None else new
 
 
+def folded(machine: Machine) -> Machine:
+    """The machine without what its parts and its design leave no choice of: a case for draft
+    groups where there are none."""
+    def none_known(variable: Variable, index: tuple[int, ...]) -> int:
+        raise NotationError(f"{variable.name} is read at {index}: mutants are of all sizes")
+
+    def fold(place: Place, term: Term) -> Term | None:
+        return None if place.path else simplify(term, {}, none_known)
+
+    return with_actions(machine, {n: rewritten(a, fold) for n, a in machine.actions.items()})
+
+
 def mutants(machine: Machine) -> tuple[Mutant, ...]:
-    """All mutants of the machine, action by action, in a fixed order."""
+    """All mutants of a folded machine, action by action, in a fixed order."""
     made: list[Mutant] = []
     for action in machine.actions.values():
         seen: dict[str, int] = {}
@@ -129,9 +144,10 @@ def _changes(action: Action) -> Iterator[_Change]:
         else:
             condition = Place("condition", i)
             yield name, "forget", "not changed", condition, FALSE
-            if len(conjuncts(update.condition)) == 1:
-                yield name, "drop", "changed everywhere", condition, TRUE
-            yield from _inside(f"where {name} changes", update.condition, condition)
+            for i, part in enumerate(conjuncts(update.condition)):
+                whole = len(conjuncts(update.condition)) == 1
+                yield from _inside(f"where {name} changes", part,
+                                   condition if whole else condition.inner(i))
         yield from _inside(name, update.value, value)
 
 

@@ -53,6 +53,21 @@ class _Goal:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """What is proved of an action beside another: that it permits no less, that it permits no
+    more, and which variables are not proved to be the same after both."""
+
+    no_less: bool
+    no_more: bool
+    differing: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether the two are proved to do the same."""
+        return self.no_less and self.no_more and not self.differing
+
+
+@dataclass(frozen=True)
 class Question:
     """An obligation written out: does the goal follow from the hypotheses?  Without a goal, the
     action writes nothing that the property reads."""
@@ -154,6 +169,24 @@ class Proof:
         goal itself.  Only sorts and division are known before anything has happened."""
         return [formula for name, formula in (*self._facts, *(() if at_first else self._invariants))
                 if name == goal or name not in self._fallen]
+
+    def compare(self, other: Action) -> Comparison:
+        """How an action that is to stand for the machine's one of this name, with the same
+        parameters, differs from it in states where the invariants hold."""
+        action, t, known = self.machine.actions[other.name], self._translator, self._known()
+        values, enabled = self._enabled(action)
+        also = t.formula(other.guard, values)
+        less = decide([*known, *enabled], also, self.effort)
+        more = decide([*known, *enabled[:-1], also], enabled[-1], self.effort)
+        differing = []
+        for name in sorted(action.written | other.written):
+            variable = self.machine.variables[name]
+            index = [z3.Int(f"at!{k}") for k in range(len(variable.domain))]
+            pair = [t.behind(a, values)(variable, index) for a in (action, other)]
+            if decide([*known, *enabled, also, *(i >= 0 for i in index)], pair[0] == pair[1],
+                      self.effort).verdict != "proved":
+                differing.append(name)
+        return Comparison(less.verdict == "proved", more.verdict == "proved", tuple(differing))
 
     # --- what is assumed, by the name of the obligations that justify it ------------------
 
