@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from kvoracle.model.machine import Machine, Part
+from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.scopes import scope
 
@@ -16,17 +16,17 @@ from .operators import Mutant, folded, mutants
 def proved_same(outcome: Outcome) -> bool:
     """Whether in each machine in which it was tried, in any state that keeps the invariants, the
     mutant's action permits the same and changes the same, whatever the sizes."""
-    parts = {scope(t.scope).parts for t in outcome.trials}
-    return bool(parts) and all(_same(p, outcome.name) for p in parts)
+    machines = {tuple(p.name for p in scope(t.scope).parts): t.scope for t in outcome.trials}
+    return bool(machines) and all(_same(name, outcome.name) for name in machines.values())
 
 
-@functools.lru_cache(maxsize=None)
-def _machine(parts: tuple[Part, ...]) -> tuple[Proof, dict[str, Mutant]]:
-    machine = folded(Machine(parts, REFERENCE))
+@functools.cache
+def _machine(name: str) -> tuple[Proof, dict[str, Mutant]]:
+    machine = folded(Machine(scope(name).parts, REFERENCE))
     return Proof(machine), {m.name: m for m in mutants(machine)}
 
 
-def _same(parts: tuple[Part, ...], name: str) -> bool:
-    proof, known = _machine(parts)
+def _same(where: str, name: str) -> bool:
+    proof, known = _machine(where)
     mutant = known[name]
     return proof.compare(mutant.of(proof.machine).actions[mutant.action]).same

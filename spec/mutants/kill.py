@@ -127,7 +127,7 @@ class _Trials:
     search: NativeSearch | None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _trials_of(name: str, compiled: bool = False) -> _Trials:
     where = scope(name)
     machine = folded(where.machine())

@@ -57,7 +57,8 @@ def test_compiled_into_one_search_mutants_behave_as_they_do_alone(
         verdict = seed[m.name].trials[0].verdict
         assert set(verdict.broken) == set(alone.violations), m.name
         if not verdict.broken:
-            assert (verdict.distinct, verdict.generated) == (alone.distinct, alone.generated), m.name
+            counts = verdict.distinct, verdict.generated
+            assert counts == (alone.distinct, alone.generated), m.name
 
 
 @pytest.mark.parametrize(("mutant", "killer"), [
