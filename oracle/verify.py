@@ -144,20 +144,27 @@ def because(machine: Machine, scope: Scope, violation: Violation) -> str:
         partial(backend.get, before)))
 
 
-def run_lines(machine: Machine, scope: Scope, run: Iterable[MachineStep]) -> list[str]:
-    """A run of the machine as numbered steps, each with what it changed."""
+def run_changes(machine: Machine, scope: Scope,
+                run: Iterable[MachineStep]) -> list[tuple[str, list[str]]]:
+    """A run of the machine: each step in words, and what it changed."""
     layout = Layout(machine, scope)
     before = layout.unpack(layout.initial)
-    lines = []
-    for i, step in enumerate(run, 1):
-        lines.append(f"  {i:>3}  {machine.actions[step.action].describe(step.values)}")
+    steps = []
+    for step in run:
         after = layout.unpack(step.state)
-        changed = [
+        steps.append((machine.actions[step.action].describe(step.values), [
             f"{v.name}[{', '.join(map(str, index))}]: {v.sort.show(before[v.name][index])} -> "
             f"{v.sort.show(value)}"
             for v in machine.state
             for index, value in after[v.name].items() if value != before[v.name][index]
-        ]
-        lines.append(f"         {'; '.join(changed) or 'nothing changes'}")
+        ]))
         before = after
+    return steps
+
+
+def run_lines(machine: Machine, scope: Scope, run: Iterable[MachineStep]) -> list[str]:
+    """A run of the machine as numbered steps, each with what it changed."""
+    lines = []
+    for i, (step, changed) in enumerate(run_changes(machine, scope, run), 1):
+        lines += [f"  {i:>3}  {step}", f"         {'; '.join(changed) or 'nothing changes'}"]
     return lines
