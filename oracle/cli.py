@@ -113,7 +113,8 @@ def parser() -> argparse.ArgumentParser:
                          help="for states, such as 4G (default: three quarters of what is free)")
     explore.add_argument("--jobs", type=_positive, metavar="N", help="threads (default: all)")
     explore.add_argument("--symmetry", action="store_true",
-                         help="of states that differ by a renaming of requests, search one")
+                         help="of states that differ by a renaming of interchangeable things "
+                              "(requests, blocks, texts, workers), search one")
     explore.add_argument("--checkpoint", metavar="FILE",
                          help="keep the search here, now and then and where it stops")
     explore.add_argument("--resume", metavar="FILE",

@@ -45,12 +45,16 @@ class BitLayout:
         self.words = len(used)
         self.bits = sum(used)
 
-    def pack(self, state: bytes) -> bytes:
-        """The words, in the machine's byte order, of a state of one byte a cell."""
+    def order(self, state: bytes) -> tuple[int, ...]:
+        """The words of a state of one byte a cell: by them states are ordered."""
         words = [0] * self.words
         for field, value in zip(self.fields, state):
             words[field.word] |= value << field.shift
-        return b"".join(w.to_bytes(WORD_BITS // 8, sys.byteorder) for w in words)
+        return tuple(words)
+
+    def pack(self, state: bytes) -> bytes:
+        """The words, in the machine's byte order, of a state of one byte a cell."""
+        return b"".join(w.to_bytes(WORD_BITS // 8, sys.byteorder) for w in self.order(state))
 
     def unpack(self, words: bytes) -> bytes:
         """The state of one byte a cell."""

@@ -8,14 +8,13 @@ and clang share beyond the standard: statement expressions and 128-bit products.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from math import factorial, prod
 
 from kvoracle.model.machine import Action, Assign, Machine, Predicate, Update
-from kvoracle.model.scopes import ImpossibleConfig, Scope
+from kvoracle.model.scopes import Scope
 from kvoracle.model.simplify import simplify
 from kvoracle.model.source import Names, Printer
 from kvoracle.model.terms import (
@@ -34,9 +33,7 @@ from kvoracle.model.terms import (
 
 from .bits import BitLayout
 from .intervals import interval
-
-MOST_RENAMINGS = 720
-"""Of a state, to choose the least from: six interchangeable things."""
+from .symmetry import Renamings
 
 _SIGNS = {"add": "+", "sub": "-", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
@@ -151,35 +148,47 @@ def _nested(name: str, parts: Sequence[str]) -> str:
     return text
 
 
-class CSource:
-    """A machine's C source for one scope; `text` is the whole of it, the search included."""
+class MachineCode:
+    """A machine's source for one scope, as C and as CUDA C++ alike.
+
+    `tables` and `functions` use a few words that the language's prelude defines: ``TABLE``
+    and ``FUNCTION`` begin a definition, ``STEPS`` that of the function over all steps.
+    """
 
     def __init__(self, machine: Machine, scope: Scope, bits: BitLayout, judged: Judged,
-                 symmetry: bool = False, chosen: Bound | None = None) -> None:
+                 renamings: Renamings | None = None, chosen: Bound | None = None) -> None:
         """``chosen``: a variable of the machine that ``kv_choose`` gives its value."""
-        self.machine, self.scope, self.bits, self.layout = machine, scope, bits, bits.layout
         self.given: Names = {} if chosen is None else {chosen: "chosen"}
+        self.machine, self.scope, self.bits, self.layout = machine, scope, bits, bits.layout
         self.judged = judged
         self.printer = CPrinter(
             self._read, lambda sort: str(scope.size(sort)), scope=scope)
-        search = resources.files(__package__).joinpath("search.c").read_text("utf-8")
-        code = "\n".join([
-            *self._unpack(), *self._canonical(symmetry), *self._successors(),
+        self.tables = "\n".join(self._tables())
+        self.functions = "\n".join([
+            *self._unpack(), *self._canonical(renamings), *self._successors(),
             *self._predicates("broken", judged.over_states, every=True),
             *self._predicates("seen", judged.situations, every=False),
         ])
-        self.text = "\n".join([*self._head(), "", search.replace("\nMACHINE\n", f"\n{code}\n")])
+
+    @property
+    def digest(self) -> str:
+        """Names the machine, the scope and the layout of states, whatever runs it."""
+        return hashlib.sha256((self.tables + self.functions).encode()).hexdigest()
+
+    def put_into(self, search: str) -> str:
+        """The whole source: one of the package's searches around the machine."""
+        text = resources.files(__package__).joinpath(search).read_text("utf-8")
+        return text.replace("\nTABLES\n", f"\n{self.tables}\n") \
+            .replace("\nMACHINE\n", f"\n{self.functions}\n")
 
     # --- tables -------------------------------------------------------------------
 
-    def _head(self) -> list[str]:
+    def _tables(self) -> list[str]:
         fields = self.bits.fields
         lines = [
             f"/* Scope {self.scope.name}. */",
-            "#include <stdint.h>",
             f"#define W {self.bits.words}",
             f"#define CELLS {len(fields)}",
-            "typedef uint64_t word;",
             *(line for n in self.given.values() for line in (
                 f"static int {n};",
                 "__attribute__((visibility(\"default\")))",
@@ -198,24 +207,29 @@ class CSource:
         unpacked = (f"    s[{c}] = p[{f.word}] >> {f.shift} & {f.mask};"
                     for c, f in enumerate(fields) if f.mask)
         zeros = (f"    s[{c}] = 0;" for c, f in enumerate(fields) if not f.mask)
-        return ["static inline void unpack(const word *p, uint8_t *restrict s)", "{",
+        return ["FUNCTION void unpack(const word *p, uint8_t *restrict s)", "{",
                 *unpacked, *zeros, "}"]
 
     def _values(self, variable: Variable) -> list[int]:
         size = self.scope.size(variable.domain[0])
         return [int(self.scope.constant(variable, (i,))) for i in range(size)]
 
-    def _canonical(self, symmetry: bool) -> list[str]:
+    def _canonical(self, renamings: Renamings | None) -> list[str]:
         """Renames the things of symmetric sorts so that the words are least."""
-        head = "static inline void canonical(word *p)"
-        if not symmetry:
+        head = "FUNCTION void canonical(word *p)"
+        if not renamings:
             return [head, "{", "    (void)p;", "}"]
-        renamings = list(self._renamings())
-        cells = len(self.bits.fields)
+        cells, largest = len(self.bits.fields), max(map(len, renamings.members[0])) - 1
+        lines = [_rows("uint16_t", f"RENAMED[][{cells}]", renamings.cells)]
+        value = "s[RENAMED[n][c]]"
+        if any(renamings.kinds):
+            flat = [[m for sort in members for m in (*sort, *([0] * (largest + 1 - len(sort))))]
+                    for members in renamings.members]
+            lines += [_table("uint8_t", "KIND", renamings.kinds),
+                      _rows("uint8_t", f"MEMBER[][{len(flat[0])}]", flat)]
+            value = f"KIND[c] ? MEMBER[n][(KIND[c] - 1) * {largest + 1} + {value}] : {value}"
         return [
-            f"static const uint16_t RENAMED[{max(len(renamings), 1)}][{cells}] = {{",
-            *("    {" + ", ".join(map(str, r)) + "}," for r in renamings), "};",
-            head, "{",
+            *lines, head, "{",
             "    uint8_t s[CELLS + 1];",
             "    word best[W];",
             "    unpack(p, s);",
@@ -225,7 +239,7 @@ class CSource:
             "        word t[W] = {0};",
             "        int i = 0;",
             "        for (int c = 0; c < CELLS; c++)",
-            "            t[WORD[c]] |= (word)s[RENAMED[n][c]] << SHIFT[c];",
+            f"            t[WORD[c]] |= (word)({value}) << SHIFT[c];",
             "        while (i < W && t[i] == best[i])",
             "            i++;",
             "        if (i < W && t[i] < best[i])",
@@ -236,36 +250,6 @@ class CSource:
             "        p[i] = best[i];",
             "}",
         ]
-
-    def _renamings(self) -> Iterator[list[int]]:
-        """For each renaming but the identity, the cell that each cell takes its value from."""
-        symmetric = [s for s in self.machine.sorts if s.symmetric]
-        for variable in self.machine.variables.values():
-            if variable.sort.symmetric:
-                raise ImpossibleConfig(
-                    f"no symmetry: {variable.name} holds one {variable.sort.name} at first")
-            if variable.rigid and variable.domain[0].symmetric \
-                    and len(set(self._values(variable))) > 1:
-                raise ImpossibleConfig(
-                    f"scope {self.scope.name}: {variable.name} tells one "
-                    f"{variable.domain[0].name} from another, so they are not interchangeable")
-        sizes = [self.scope.size(s) for s in symmetric]
-        if prod(map(factorial, sizes)) > MOST_RENAMINGS:
-            raise ImpossibleConfig(
-                f"scope {self.scope.name}: more than {MOST_RENAMINGS} renamings; without symmetry")
-        choices = itertools.product(*(itertools.permutations(range(n)) for n in sizes))
-        next(choices)  # the identity
-        for choice in choices:
-            to = {s.name: p for s, p in zip(symmetric, choice)}
-            moved = []
-            for variable in self.machine.state:
-                for index in self.layout.indices(variable.domain):
-                    renamed = tuple(to[s.name][i] if s.name in to else i
-                                    for i, s in zip(index, variable.domain))
-                    cell = self.layout.cell(variable, renamed)
-                    assert cell is not None
-                    moved.append(cell)
-            yield moved
 
     # --- places ---------------------------------------------------------------------
 
@@ -314,7 +298,7 @@ class CSource:
     # --- successors -------------------------------------------------------------------
 
     def _successors(self) -> list[str]:
-        lines = ["static void successors(const uint8_t *restrict s, const word *restrict p, "
+        lines = ["STEPS void successors(const uint8_t *restrict s, const word *restrict p, "
                  "Task *k)", "{"]
         for action in self.machine.actions.values():
             lines += self._action(action)
@@ -438,7 +422,7 @@ class CSource:
     def _predicates(self, function: str, predicates: Mapping[int, Predicate],
                     every: bool) -> list[str]:
         """A function that gives the numbers of those that are broken, or that are seen."""
-        lines = [f"static uint64_t {function}(const uint8_t *restrict s, uint64_t asked)", "{",
+        lines = [f"FUNCTION uint64_t {function}(const uint8_t *restrict s, uint64_t asked)", "{",
                  "    uint64_t found = 0;", "    (void)s;"]
         for number, predicate in predicates.items():
             holds = self._holds(predicate.term, predicate.parameters, every, self.given)
@@ -449,5 +433,10 @@ class CSource:
 
 
 def _table(kind: str, name: str, values: Sequence[int]) -> str:
-    return f"static const {kind} {name}[] = {{{', '.join(map(str, values)) or '0'}}};"
+    return f"TABLE {kind} {name}[] = {{{', '.join(map(str, values)) or '0'}}};"
+
+
+def _rows(kind: str, name: str, rows: Sequence[Sequence[int]]) -> str:
+    lines = ("    {" + ", ".join(map(str, row)) + "}," for row in rows)
+    return "\n".join([f"TABLE {kind} {name} = {{", *lines, "};"])
 

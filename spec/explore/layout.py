@@ -26,7 +26,10 @@ class Layout:
         for variable in machine.state:
             self.shape[variable.name] = tuple(map(scope.size, variable.domain))
             self.offset[variable.name] = at
-            self.limit[variable.name] = scope.size(variable.sort)
+            size = scope.size(variable.sort)
+            # One past the last member of a symmetric sort: none (`symmetry.with_none`).
+            none = variable.sort.symmetric and variable.initial == size
+            self.limit[variable.name] = size + none
             if self.limit[variable.name] > 256:
                 raise ImpossibleConfig(
                     f"scope {scope.name}: {variable.name} counts to "

@@ -1,7 +1,7 @@
 /* Breadth-first search of packed states, in parallel, exact, in one fixed order.
  *
- * Compiled once for each machine and scope: before this text stand the number of words and
- * cells of a state (W, CELLS) and the scope's tables; at the line `MACHINE` below, generated
+ * Compiled once for each machine and scope: at the line `TABLES` below stand the number of
+ * words and cells of a state (W, CELLS) and the scope's tables; at the line `MACHINE`, generated
  * from the machine,
  *
  *     unpack(p, s)           a packed state's cells, one byte each
@@ -32,6 +32,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+
+#define TABLE static const
+#define FUNCTION static inline
+#define STEPS static
+
+typedef uint64_t word;
+TABLES
 
 #define TASK_STATES 128
 #define BLOCK_TASKS 64
@@ -889,5 +896,3 @@ API uint64_t kv_find(const Search *x, const word *p)
     uint64_t place;
     return look_up(x, p, hash(p), &place);
 }
-
-API void kv_canonical(word *p) { canonical(p); }

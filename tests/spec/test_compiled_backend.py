@@ -683,8 +683,8 @@ KEPT = """
 import sys
 from pathlib import Path
 from kvoracle.model.scopes import LARGE
-from kvoracle.spec.explore import Limits, breadth_first, native, search
-native.CHECKPOINT_SECONDS, native.CHECKPOINT_SHARE = float(sys.argv[2]), 1.0
+from kvoracle.spec.explore import Limits, breadth_first, packed, search
+packed.CHECKPOINT_SECONDS, packed.CHECKPOINT_SHARE = float(sys.argv[2]), 1.0
 breadth_first.PROGRESS_SECONDS = 0.0
 search(LARGE["pair-deep"], limits=Limits(memory=100 * 2**20, checkpoint=Path(sys.argv[1])),
        progress=lambda r, frontier: print(r.distinct, flush=True))
