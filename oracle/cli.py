@@ -19,7 +19,7 @@ from . import console, exits
 
 CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
-COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export")
+COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export", "mutants")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -149,6 +149,18 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("--variant", metavar="V")
     export.add_argument("--out", metavar="DIR", default="kvoracle-export",
                         help="where the files are written (default kvoracle-export)")
+
+    mutants = commands.add_parser("mutants", help="put faults in; is each of them caught?")
+    mutants.add_argument("--engine", metavar="E", help="the release to put them into: vllm==0.33.0")
+    mutants.add_argument("--fault", action="append", metavar="F", help="only these (default: all)")
+    mutants.add_argument("--profile", action="append", metavar="P",
+                         help="kinds of workload, in turn (default: those of check)")
+    mutants.add_argument("--runs", type=_positive, metavar="N",
+                         help="runs in which a fault has to be met (default 60)")
+    mutants.add_argument("--seed", type=_whole, default=0, metavar="N")
+    mutants.add_argument("--jobs", type=_positive, metavar="N",
+                         help="engines driven at a time (default 2)")
+    _common(mutants)
     return top
 
 

@@ -10,7 +10,7 @@ from kvoracle.spec.variants import PLANNERS, VARIANTS
 
 from .protocol import Engine
 
-KINDS = ("impl", "model", "model:VARIANT", "vllm==VERSION", "vllm@PATH")
+KINDS = ("impl", "model", "model:VARIANT", "vllm==VERSION", "vllm==VERSION:FAULT", "vllm@PATH")
 
 
 class NoCheckout(UnknownName):
@@ -56,6 +56,8 @@ def _vllm(name: str) -> Engine:
     from .vllm.errors import BadVersion
 
     try:
+        if name.startswith("vllm==") and ":" in name:
+            return _faulty(*name.split(":", 1))
         if name.startswith("vllm=="):
             argv, env = engine_command(environment.normal(name))
         else:
@@ -73,3 +75,17 @@ def _vllm(name: str) -> Engine:
     except OSError as error:
         raise EngineUnavailable(f"cannot use {error.filename}: {error.strerror}") from None
     return EngineProcess(argv, env)
+
+
+def _faulty(release: str, fault: str) -> Engine:
+    """The release with a fault put into it on purpose."""
+    from kvoracle.oracle import faults
+    from kvoracle.oracle.faults.engine import faulty_engine
+
+    from .vllm import environment
+
+    try:
+        return faulty_engine(environment.normal(release), faults.named(fault))
+    except faults.NoSuchText as wrong:
+        raise EngineUnavailable(f"{wrong}; faults are written for vllm=="
+                                f"{faults.WRITTEN_FOR}") from None

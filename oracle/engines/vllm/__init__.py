@@ -11,7 +11,7 @@ from pathlib import Path
 from . import environment, wheel
 from .environment import EngineMissing
 
-__all__ = ["EngineMissing", "command_for_path", "engine_command"]
+__all__ = ["EngineMissing", "command_for_overlay", "command_for_path", "engine_command"]
 
 CHILD = Path(__file__).parent / "child"
 
@@ -24,6 +24,11 @@ def engine_command(version: str) -> tuple[list[str], dict[str, str]]:
     overlay = environment.overlay(version)
     if not environment.is_installed(version):
         raise EngineMissing(version)
+    return _command(overlay, environment.state(version))
+
+
+def command_for_overlay(overlay: Path, version: str) -> tuple[list[str], dict[str, str]]:
+    """``(argv, env)`` of a child that drives ``overlay``, a changed copy of release ``version``."""
     return _command(overlay, environment.state(version))
 
 
