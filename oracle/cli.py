@@ -151,7 +151,11 @@ def parser() -> argparse.ArgumentParser:
                         help="where the files are written (default kvoracle-export)")
 
     mutants = commands.add_parser("mutants", help="put faults in; is each of them caught?")
-    mutants.add_argument("--engine", metavar="E", help="the release to put them into: vllm==0.33.0")
+    mutants.add_argument("--scope", action="append", metavar="S",
+                         help="of the machine, in these scopes (default: all)")
+    mutants.add_argument("--all", action="store_true", help="of the machine: list every mutant")
+    mutants.add_argument("--engine", metavar="E",
+                         help="faults put into a release instead: vllm==0.33.0")
     mutants.add_argument("--fault", action="append", metavar="F", help="only these (default: all)")
     mutants.add_argument("--profile", action="append", metavar="P",
                          help="kinds of workload, in turn (default: those of check)")
@@ -159,7 +163,7 @@ def parser() -> argparse.ArgumentParser:
                          help="runs in which a fault has to be met (default 60)")
     mutants.add_argument("--seed", type=_whole, default=0, metavar="N")
     mutants.add_argument("--jobs", type=_positive, metavar="N",
-                         help="engines driven at a time (default 2)")
+                         help="searches, or engines, at a time (default 2)")
     _common(mutants)
     return top
 
