@@ -11,7 +11,9 @@ BIN := $(VENV)/bin
 # No build isolation: setuptools is pinned and installed like everything else.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
 CHECKED := vllm==0.30.0
-TESTED := vllm==0.26.0 vllm==0.29.0 vllm==0.30.0 vllm==0.32.0 vllm==0.33.0
+# One release for each way in which old ones differ most.
+OLD := vllm==0.18.1 vllm==0.22.1
+TESTED := $(OLD) vllm==0.26.0 vllm==0.29.0 vllm==0.30.0 vllm==0.32.0 vllm==0.33.0
 
 # Folders as well as files: removing a file touches its folder.
 SOURCES := $(shell find model spec impl oracle scenarios -name __pycache__ -prune -o -print)

@@ -87,7 +87,8 @@ def parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help=CHECK, description=CHECK)
     check.add_argument("--engine", action="append", metavar="E",
-                       help="impl (default), model, model:VARIANT, vllm==X, vllm@PATH; repeatable")
+                       help="impl (default), model, model:VARIANT, vllm==X, 'vllm>=X,<=Y', "
+                            "vllm@PATH; repeatable")
     check.add_argument("--scope", action="append", metavar="S",
                        help="scopes to explore, or all")
     check.add_argument("--budget", type=_seconds, metavar="SECONDS",
@@ -137,10 +138,13 @@ def parser() -> argparse.ArgumentParser:
 
     engines = commands.add_parser("engines", help="list, install or remove engines")
     what = engines.add_subparsers(dest="what", required=True, metavar="list|install|remove")
-    what.add_parser("list", help="what can be driven now")
+    listing = what.add_parser("list", help="what can be driven now")
+    listing.add_argument("--all", action="store_true",
+                         help="and the releases on the package index that are not installed")
     for name in ("install", "remove"):
         one = what.add_parser(name, help=f"{name} releases of vLLM")
-        one.add_argument("engine", nargs="+", metavar="vllm==VERSION")
+        one.add_argument("engine", nargs="+", metavar="vllm==VERSION",
+                         help="or a range: 'vllm>=0.20,<=0.33'")
 
     export = commands.add_parser("export", help="write the model down for another checker")
     export.add_argument("format", choices=("tla", "murphi", "smt2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from ..campaign import Campaign, Runner
 from ..console import Status, note, out, table, write_json
 from ..engines.process import EngineProcess
 from ..engines.protocol import Engine
-from ..engines.registry import EngineUnavailable, open_engine
+from ..engines.registry import EngineUnavailable, expand, open_engine
 from ..observed import OBSERVED
 from ..scenario import shipped
 from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
@@ -36,7 +37,10 @@ RUNS = 30
 
 def run(arguments: argparse.Namespace) -> int:
     """Prove, explore, drive the engines, and say what it comes to."""
-    names = list(dict.fromkeys(arguments.engine or ["impl"]))
+    try:
+        names = expand(arguments.engine or ["impl"])
+    except EngineUnavailable as unknown:
+        raise exits.UserError(str(unknown), exits.UNJUDGED) from None
     wanted = dict.fromkeys(arguments.scope or DEFAULT_SCOPES)
     scopes = [find_scope(n) for n in (SCOPES if "all" in wanted else wanted)]
     engines: list[tuple[str, Engine | EngineUnavailable]] = []
@@ -50,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     # What runs in a process of its own runs while the machine is proved; what runs in this one
     # waits, since it would take the interpreter from the solver call by call.
     aside = [name for name, engine in engines if isinstance(engine, EngineProcess)]
-    pool = ThreadPoolExecutor(max_workers=max(1, len(aside)))
+    pool = ThreadPoolExecutor(max_workers=max(1, min(len(aside), os.cpu_count() or 1)))
     try:
         futures = {
             name: pool.submit(_drive, name, engine, arguments, status, stop)

@@ -10,6 +10,7 @@ from kvoracle.spec.variants import PLANNERS
 
 from .. import exits
 from ..console import Status, out, table
+from ..engines.registry import EngineUnavailable, expand
 from ..engines.vllm import environment
 from ..engines.vllm.errors import BadVersion, EnvironmentProblem, NoSuchVersion
 
@@ -17,8 +18,11 @@ from ..engines.vllm.errors import BadVersion, EnvironmentProblem, NoSuchVersion
 def run(arguments: argparse.Namespace) -> int:
     """List, install or remove."""
     if arguments.what == "list":
-        return _list()
-    versions = [_version(name) for name in arguments.engine]
+        return _list(arguments.all)
+    try:
+        versions = [_version(name) for name in expand(arguments.engine)]
+    except EngineUnavailable as gone:
+        raise exits.UserError(str(gone), exits.UNJUDGED) from None
     status = Status()
     try:
         if arguments.what == "install":
@@ -55,11 +59,11 @@ def _progress(step: environment.Progress) -> str:
 
 def _version(name: str) -> str:
     if not name.startswith("vllm=="):
-        raise nearest("installable engine", name, ["vllm==VERSION"])
+        raise nearest("installable engine", name, ["vllm==VERSION", "vllm>=VERSION"])
     return name[len("vllm=="):]
 
 
-def _list() -> int:
+def _list(every: bool) -> int:
     torch = importlib.util.find_spec("torch") is not None
     rows = [
         ("impl", "this package's own implementation",
@@ -73,6 +77,13 @@ def _list() -> int:
         (f"vllm=={one.version}", "installed release", f"ready, {one.bytes / 1e6:.0f} MB")
         for one in environment.installed()
     ]
+    if every:
+        there = {one.version for one in environment.installed()}
+        try:
+            rows += [(f"vllm=={version}", "release on the package index", "not installed")
+                     for version in environment.released() if version not in there]
+        except EnvironmentProblem as error:
+            raise exits.UserError(str(error), exits.UNJUDGED) from None
     out(table(("engine", "what it is", "state"), rows))
     if environment.python().exists():
         out(f"shared environment: {environment.shared_size() / 1e9:.1f} GB in "

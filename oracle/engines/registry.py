@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from kvoracle.model.scopes import UnknownName, nearest
@@ -21,12 +22,47 @@ class EngineUnavailable(Exception):
     """The engine cannot be had here and now; the message says what to do."""
 
 
+def expand(names: Iterable[str]) -> list[str]:
+    """The engines that are named, each once: ``vllm>=0.20,<=0.33`` is each release in the range.
+
+    Raises `UnknownName` for a range that cannot be read or holds none, `EngineUnavailable` where
+    it is not known which releases there are.
+    """
+    from .vllm import environment, versions
+    from .vllm.errors import BadVersion, EnvironmentProblem, NoRegistry
+
+    found: list[str] = []
+    for name in names:
+        if not versions.is_range(name):
+            found.append(name)
+            continue
+        try:
+            found += [f"vllm=={one}" for one in versions.resolve(name, environment.released())]
+        except BadVersion as bad:
+            raise UnknownName(f"no engine {name!r}: {bad}") from None
+        except NoRegistry as gone:
+            raise EngineUnavailable(str(gone)) from None
+        except EnvironmentProblem as none:
+            raise UnknownName(str(none)) from None
+    return list(dict.fromkeys(found))
+
+
+def single(name: str) -> str:
+    """The one engine that is named; a range must hold exactly one release."""
+    found = expand([name])
+    if len(found) > 1:
+        raise UnknownName(f"{name!r} names {len(found)} engines ({found[0]} to {found[-1]}), and "
+                          f"one is wanted here")
+    return found[0]
+
+
 def open_engine(name: str) -> Engine:
     """The engine of this name, not yet started.
 
     Raises `UnknownName` for a name that means none, `EngineUnavailable` for an engine that is
     not installed.
     """
+    name = single(name)
     if name == "impl":
         try:
             from .impl import impl_engine

@@ -93,7 +93,8 @@ def bad(capsys: pytest.CaptureFixture[str]) -> Line:
     ("replay never.jsonl", "never.jsonl:2: request 'a' never fits"),
     ("engines", "the following arguments are required: list|install|remove"),
     ("engines lst", "invalid choice: 'lst'"),
-    ("engines install vllm", "no installable engine 'vllm'; did you mean vllm==VERSION?"),
+    ("engines install vllm",
+     "no installable engine 'vllm'; did you mean vllm>=VERSION or vllm==VERSION?"),
     ("engines install vllm==1", "'1' is not a version"),
     ("engines remove impl", "no installable engine 'impl'"),
 ])

@@ -33,7 +33,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from . import pip, wheel
+from . import pip, versions, wheel
 from .errors import (
     BadVersion,
     EngineMissing,
@@ -46,7 +46,7 @@ from .pip import NoMatch, Progress, Report
 
 __all__ = [
     "EngineMissing", "EnvironmentProblem", "Installed", "Progress", "install", "install_all",
-    "installed", "remove", "remove_environment", "shared_size",
+    "installed", "released", "remove", "remove_environment", "shared_size",
 ]
 
 TORCH = "torch==2.13.0"
@@ -111,6 +111,11 @@ def normal(version: str) -> str:
     if not _VERSION.fullmatch(version):
         raise BadVersion(version)
     return version + ".0" if version.count(".") == 1 and version[-1].isdigit() else version
+
+
+def released() -> list[str]:
+    """The releases on the index that can be driven, oldest first.  Raises `NoRegistry`."""
+    return versions.released(_root() / "releases.json")
 
 
 def is_installed(version: str) -> bool:

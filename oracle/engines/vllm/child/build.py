@@ -11,11 +11,9 @@ import json
 import os
 import tempfile
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
-import vllm.distributed.kv_transfer.kv_transfer_state as kv_transfer_state
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
@@ -26,20 +24,14 @@ from vllm.config import (
     SpeculativeConfig,
     VllmConfig,
 )
-from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
-from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.kv_cache_utils import (
-    get_request_block_hasher,
-    init_none_hash,
-    resolve_kv_cache_block_sizes,
-)
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
 from vllm.v1.structured_output import StructuredOutputManager
 
 from . import plugin
 from .serve import BadInput
+from .shims.release import Release
 
 MAX_TOKENS = 65536
 TINY_LLAMA = {
@@ -82,15 +74,18 @@ class Config:
             raise BadInput("a config needs at least one group")
         return config
 
+    def tokens_per_chunk(self, group: int) -> int:
+        return self.groups[group].tokens_per_block * self.blocks_per_chunk
+
 
 @dataclass
 class Built:
-    """The engine's objects; ``hasher`` is the one the engine core would give its requests."""
+    """The engine's objects; ``workers`` are the workers' sides of the connector, ``hasher`` is the
+    one the engine core would give its requests."""
 
-    config: Config
     vllm_config: Any
     scheduler: Any
-    worker: Any
+    workers: list[Any]
     hasher: Any
     tokens_per_hash: int
 
@@ -129,7 +124,7 @@ def speculative(config: Config, model: Any) -> Any:
     )
 
 
-def configure(config: Config) -> Any:
+def configure(config: Config, release: Release) -> Any:
     model = ModelConfig(model=model_folder(), dtype="float32", seed=0, skip_tokenizer_init=True,
                         max_model_len=MAX_TOKENS)
     cache = CacheConfig(block_size=config.groups[0].tokens_per_block,
@@ -141,32 +136,30 @@ def configure(config: Config) -> Any:
         device_config=DeviceConfig("cpu"),
         scheduler_config=SchedulerConfig(
             max_num_seqs=config.max_running, max_num_batched_tokens=config.tokens_per_step,
-            max_model_len=MAX_TOKENS, enable_chunked_prefill=True, is_encoder_decoder=False,
+            max_model_len=MAX_TOKENS, enable_chunked_prefill=True,
             # Ghost content names the sampled tokens at planning time, and with async
             # scheduling they are not known then.
-            async_scheduling=False,
+            async_scheduling=False, **release.scheduler_config(),
         ),
         speculative_config=speculative(config, model),
         kv_transfer_config=KVTransferConfig(
             kv_connector="OffloadingConnector", kv_role="kv_both",
             kv_connector_extra_config={
-                "spec_name": plugin.HeadlessSpec.__name__, "spec_module_path": plugin.__name__,
-                "blocks_per_chunk": config.blocks_per_chunk,
-                # Its default changed to True; the config says which.
-                "offload_prompt_only": config.prompt_only,
+                "spec_name": "HeadlessSpec", "spec_module_path": plugin.__name__,
+                **release.extra_config(config),
             },
         ),
     )
 
 
-def cache_config(config: Config) -> Any:
+def cache_config(config: Config, release: Release) -> Any:
     """All groups are full attention; block 0 is vLLM's null block, on top of ``gpu_blocks``."""
     groups = [
-        KVCacheGroupSpec(
+        release.group(
             [f"layer{index}"],
             FullAttentionSpec(block_size=group.tokens_per_block, num_kv_heads=1, head_size=1,
                               dtype=torch.float32),
-            is_eagle_group=group.draft,
+            group.draft,
         )
         for index, group in enumerate(config.groups)
     ]
@@ -174,22 +167,41 @@ def cache_config(config: Config) -> Any:
                          kv_cache_groups=groups)
 
 
-def build(config: Config, shim: ModuleType, manager: plugin.WatchedManager,
-          worker: plugin.GhostWorker) -> Built:
+def unsupported(config: Config, release: Release) -> str | None:
+    """What the release has no such thing of, in words."""
+    if len(config.groups) > 1 and not release.several_groups:
+        return "the offload connector of this release has one group only"
+    if any(group.draft for group in config.groups) and not release.draft_groups:
+        return "this release knows no draft groups"
+    if config.prompt_only and not release.prompt_only:
+        return "this release cannot offload prompts only"
+    return None
+
+
+def build(config: Config, release: Release, offers: plugin.Offers,
+          workers: list[plugin.Copies]) -> Built:
     """A fresh engine; vLLM's own refusal of a config becomes :class:`BadInput`."""
-    plugin.parts.append(plugin.Parts(manager, worker))
+    refusal = unsupported(config, release)
+    if refusal is not None:
+        raise BadInput(refusal)
+    release.begin()
+    plugin.HeadlessSpec = release.spec_class(plugin.parts)
+    plugin.parts.append(plugin.Parts(
+        plugin.watched_pool(release, release.pool(config), offers)))
     try:
-        vllm_config = configure(config)
-        caches = cache_config(config)
-        block_size, hash_size = resolve_kv_cache_block_sizes(caches, vllm_config)
+        vllm_config = configure(config, release)
+        caches = cache_config(config, release)
+        block_size, hash_size = release.block_sizes(caches, vllm_config)
         scheduler = Scheduler(
             vllm_config=vllm_config, kv_cache_config=caches, log_stats=False,
             structured_output_manager=StructuredOutputManager(vllm_config),
-            block_size=block_size, hash_block_size=hash_size,
+            **release.scheduler_arguments(block_size, hash_size),
         )
-        connector = OffloadingConnector(vllm_config, KVConnectorRole.WORKER, caches)
-        # What register_kv_caches ends in, had there been tensors to register.
-        connector.connector_worker._init_worker(None)
+        connectors = []
+        for copies in workers:
+            plugin.parts[-1].worker = release.ghost_worker(copies)
+            connectors.append(release.connector(vllm_config, caches))
+            release.attach(connectors[-1])
     except (ValueError, AssertionError, NotImplementedError) as error:
         first = str(error).strip().splitlines()[:1] or ["(no message)"]
         raise BadInput(
@@ -197,8 +209,7 @@ def build(config: Config, shim: ModuleType, manager: plugin.WatchedManager,
         ) from error
     finally:
         plugin.parts.pop()
-    kv_transfer_state._KV_CONNECTOR_AGENT = connector
-    hash_fn = get_hash_fn_by_name(vllm_config.cache_config.prefix_caching_hash_algo)
+    hash_fn = release.hash_function(vllm_config)
     init_none_hash(hash_fn)
-    return Built(config, vllm_config, scheduler, connector,
+    return Built(vllm_config, scheduler, connectors,
                  get_request_block_hasher(hash_size, hash_fn), hash_size)

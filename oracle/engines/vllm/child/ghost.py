@@ -48,12 +48,12 @@ class Memory:
     """GPU blocks and host slots of one engine, and what was compared in them."""
 
     def __init__(self, tokens_per_block: tuple[int, ...], blocks_per_chunk: int,
-                 emit: Emit) -> None:
+                 texts: dict[str, Text], emit: Emit) -> None:
         self.sizes = tokens_per_block
         self.per_chunk = blocks_per_chunk
         self.gpu: dict[int, Cell] = {}
         self.host: dict[int, list[Cell]] = {}
-        self.texts: dict[str, Text] = {}
+        self.texts = texts
         self.stored_positions = 0
         self.read_positions = 0
         self.acceptance_only = 0

@@ -1,7 +1,7 @@
 """What is the planner seen to know?  Its state of each request, told when it changes.
 
-The planner is ``OffloadingConnectorScheduler``; its ``_req_status`` holds, for each request
-and group, the keys it knows, the blocks it knows and the cursor.  They are only read.
+The planner is ``OffloadingConnectorScheduler``; it holds, for each request and group, the keys
+it knows, the blocks it knows and the cursor.  They are only read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .content import Text
+from .serve import BadInput
 from .shims import lacking_state
+from .shims.release import Release
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -21,62 +23,79 @@ class Watched:
     __slots__ = ("name", "request", "text", "status", "groups", "keys", "blocks", "cursors",
                  "tokens", "admitted", "finished", "key_limit", "chunk_of")
 
-    def __init__(self, name: str, request: Any, text: Text, status: Any) -> None:
+    def __init__(self, name: str, request: Any, text: Text, groups: int) -> None:
         self.name = name
         self.request = request
         self.text = text
         # Kept here, since the planner drops it in the very step it last plans for it.
-        self.status = status
-        self.groups: tuple[Any, ...] = tuple(status.group_states) if status is not None else ()
-        self.keys = [0] * len(self.groups)
-        self.blocks = [0] * len(self.groups)
-        self.cursors = [0] * len(self.groups)
+        self.status: Any = None
+        self.groups: tuple[Any, ...] = ()
+        self.keys = [0] * groups
+        self.blocks = [0] * groups
+        self.cursors = [0] * groups
         self.tokens = len(text.prompt)
         self.admitted = False
         self.finished = False
         self.key_limit: int | None = None
-        self.chunk_of: list[dict[bytes, int]] = [{} for _ in self.groups]
+        self.chunk_of: list[dict[bytes, int]] = [{} for _ in range(groups)]
 
     def find_chunk(self, key: bytes) -> tuple[int, int] | None:
         """Group and chunk index of one of this request's keys."""
-        # An offload key ends in its group's number, four bytes, big-endian.
-        group = int.from_bytes(key[-4:], "big")
-        if group >= len(self.groups):
-            return None
-        known = self.chunk_of[group]
-        if len(known) < len(self.groups[group].offload_keys):
-            keys = self.groups[group].offload_keys
+        for group, (known, state) in enumerate(zip(self.chunk_of, self.groups)):
+            keys = state.offload_keys
             for index in range(len(known), len(keys)):
-                known[keys[index]] = index
-        index = known.get(key, -1)
-        return (group, index) if index >= 0 else None
+                known.setdefault(keys[index], index)
+            if key in known:
+                return group, known[key]
+        return None
 
 
 class Planner:
     """All requests the planner still knows, or has just forgotten."""
 
-    def __init__(self, connector_scheduler: Any, emit: Emit) -> None:
-        self.inner = connector_scheduler
+    def __init__(self, release: Release, inner: Any, groups: int, emit: Emit) -> None:
+        self.release = release
+        self.inner = inner
         self.emit = emit
         self.watched: dict[str, Watched] = {}
+        self._groups = groups
+        self._cursor = release.cursor()
         self._checked = False
 
-    def arrived(self, name: str, request: Any, text: Text) -> list[str]:
-        """Watch a request; returns what this adapter reads that its state lacks."""
-        status = self.inner._req_status.get(name)
-        missing = lacking_state(status) if status is not None and not self._checked else []
-        if not missing:
-            self._checked = status is not None or self._checked
-            self.watched[name] = Watched(name, request, text, status)
-        return missing
+    def arrived(self, name: str, request: Any, text: Text) -> Watched:
+        """Watch a request from now on."""
+        watched = self.watched[name] = Watched(name, request, text, self._groups)
+        self.bind(watched)
+        return watched
+
+    def bind(self, watched: Watched) -> bool:
+        """Find the planner's state of a request; some releases make it when they first look."""
+        if watched.status is not None:
+            return True
+        status = self.release.status(self.inner, watched.name)
+        if status is None:
+            return False
+        if not self._checked:
+            missing = lacking_state(self.release, status)
+            if missing:
+                raise BadInput("this release lacks what the adapter relies on: "
+                               + ", ".join(missing))
+            self._checked = True
+        watched.status = status
+        watched.groups = tuple(status.group_states)
+        return True
 
     def cursors(self, name: str) -> list[int]:
         watched = self.watched.get(name)
-        return [g.next_stored_chunk_idx for g in watched.groups] if watched else []
+        if watched is None or not self.bind(watched):
+            return []
+        return [self._cursor(group) for group in watched.groups]
 
     def tell_known(self) -> None:
         """``keys`` and ``blocks`` of every request whose counts changed."""
         for name, watched in self.watched.items():
+            if watched.status is None and not self.bind(watched):
+                continue
             keys = watched.keys
             blocks = watched.blocks
             for g, state in enumerate(watched.groups):
@@ -96,17 +115,18 @@ class Planner:
                 self.emit({"saw": "cursor", "r": watched.name, "g": g, "n": cursor})
 
     def tell_all_cursors(self) -> None:
+        cursor_of = self._cursor
         for watched in self.watched.values():
             told = watched.cursors
             for g, state in enumerate(watched.groups):
-                cursor = state.next_stored_chunk_idx
+                cursor = cursor_of(state)
                 if cursor != told[g]:
                     told[g] = cursor
                     self.emit({"saw": "cursor", "r": watched.name, "g": g, "n": cursor})
 
     def tell_retired(self) -> list[str]:
         """``retired`` for finished requests the planner has forgotten."""
-        known = self.inner._req_status
+        known = self.release.known(self.inner)
         gone = [name for name, watched in self.watched.items()
                 if watched.finished and name not in known]
         for name in gone:

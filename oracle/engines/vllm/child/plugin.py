@@ -1,21 +1,18 @@
 """How is the engine watched?  Through vLLM's own extension points, without patching it.
 
 ``OffloadingConnector`` loads the spec named in its config from any module
-(``spec_module_path``).  This one hands it the release's real ``CPUOffloadingManager``, with
-``prepare_store`` overridden to write down each offer and its answer, and a worker whose
-copies are ghosts.
+(``spec_module_path``).  This one hands it the release's real host pool, with ``prepare_store``
+overridden to write down each offer and its answer, and a worker whose copies are ghosts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from vllm.v1.kv_offload.base import OffloadingSpec, OffloadingWorker, TransferResult
-from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
-
 from .ghost import Job, Transfers
+from .shims.release import Release
 
 
 @dataclass
@@ -30,83 +27,74 @@ class Offer:
     target: Any
     """The answer's ``store_spec``: the job made of this offer names the same object."""
     cursors: list[int]
-    """``next_stored_chunk_idx`` of each group at the time of the offer."""
+    """The cursor of each group at the time of the offer."""
 
 
-class WatchedManager(CPUOffloadingManager):  # type: ignore[misc]
-    """The release's host pool; keeps a list of the offers put to it."""
+class Offers:
+    """What is put to the host pool, and how often it shall refuse."""
 
-    def watch(self, cursors: Callable[[str], list[int]]) -> None:
-        self.offers: list[Offer] = []
+    def __init__(self, cursors: Callable[[str], list[int]]) -> None:
+        self.made: list[Offer] = []
         self.refuse_next = 0
         self.cursors = cursors
 
-    def prepare_store(self, keys: Any, req_context: Any) -> Any:
-        r = req_context.req_id
-        offered = list(keys)
-        offer = Offer(r, offered, None, [], None, self.cursors(r))
-        if self.refuse_next > 0:
-            # The contract: None "is returned if the blocks cannot be stored".
-            self.refuse_next -= 1
-            self.offers.append(offer)
-            return None
-        answer = super().prepare_store(offered, req_context)
-        if answer is not None:
-            offer.taken = list(answer.keys_to_store)
-            offer.target = answer.store_spec
-            offer.slots = [int(slot) for slot in answer.store_spec.block_ids]
-        self.offers.append(offer)
-        return answer
+
+def watched_pool(release: Release, arguments: dict[str, Any], offers: Offers) -> Any:
+    """The release's host pool; each offer put to it is written down."""
+
+    class WatchedPool(release.manager_class()):  # type: ignore[misc]
+        def prepare_store(self, keys: Any, *rest: Any) -> Any:
+            r = release.offerer(rest)
+            offered = list(keys)
+            offer = Offer(r, offered, None, [], None, offers.cursors(r))
+            if offers.refuse_next > 0:
+                # The contract: None "is returned if the blocks cannot be stored".
+                offers.refuse_next -= 1
+                offers.made.append(offer)
+                return None
+            answer = super().prepare_store(offered, *rest)
+            if answer is not None:
+                offer.taken = release.taken(answer)
+                offer.target = answer.store_spec
+                offer.slots = [int(slot) for slot in answer.store_spec.block_ids]
+            offers.made.append(offer)
+            return answer
+
+    return WatchedPool(**arguments)
 
 
-class GhostWorker(OffloadingWorker):  # type: ignore[misc]
-    """A worker whose transfers move tags; see ``ghost``."""
+class Copies:
+    """One worker's transfers, told in the release's words and done by ghosts (``ghost``)."""
 
-    def __init__(self, transfers: Transfers, describe: Callable[[Job, Any], None]) -> None:
+    def __init__(self, release: Release, transfers: Transfers, blocks_per_chunk: int,
+                 describe: Callable[[Job, Any], None]) -> None:
+        self.release = release
         self.transfers = transfers
+        self.blocks_per_chunk = blocks_per_chunk
         self.describe = describe
 
-    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
-        self._submit(job_id, True, src_spec, dst_spec, dst_spec)
-        return True
-
-    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any,
-                    expedited: bool = False) -> bool:
-        self._submit(job_id, False, dst_spec, src_spec, src_spec)
-        return True
-
-    def _submit(self, job_id: int, store: bool, gpu: Any, host: Any, spec: Any) -> None:
-        job = Job(job_id, store, gpu.block_ids.tolist(), host.block_ids.tolist(),
-                  list(gpu.group_sizes), list(gpu.block_indices))
-        self.describe(job, spec)
+    def submit(self, job_id: int, store: bool, gpu: Any, host: Any) -> None:
+        sizes, firsts = self.release.layout(gpu, host, store, self.blocks_per_chunk)
+        job = Job(job_id, store, gpu.block_ids.tolist(), host.block_ids.tolist(), sizes, firsts)
+        self.describe(job, host)
         self.transfers.submit(job)
 
-    def get_finished(self) -> list[Any]:
-        return [TransferResult(job_id=job, success=True) for job in self.transfers.collect()]
+    def finished(self) -> list[int]:
+        return self.transfers.collect()
 
-    def wait(self, job_ids: set[int]) -> None:
-        self.transfers.wait(job_ids)
-
-    def shutdown(self) -> None:
-        pass
+    def wait(self, jobs: Iterable[int]) -> None:
+        self.transfers.wait(jobs)
 
 
 @dataclass
 class Parts:
     """What the spec hands out; set by ``build`` just before vLLM asks for it."""
 
-    manager: WatchedManager
-    worker: GhostWorker
+    manager: Any
+    worker: Any = None
 
 
 parts: list[Parts] = []
 
-
-class HeadlessSpec(OffloadingSpec):  # type: ignore[misc]
-    """Named in ``kv_connector_extra_config``; made once for each side of the connector."""
-
-    def get_manager(self) -> Any:
-        return parts[-1].manager
-
-    def get_worker(self, kv_caches: Any) -> Any:
-        return parts[-1].worker
+HeadlessSpec: Any = None
+"""Named in ``kv_connector_extra_config``; made for the release by ``build``."""

@@ -1,31 +1,26 @@
-"""What does each stimulus do to the engine?  The order of calls inside a step is vLLM's own.
+"""What does each stimulus do to the engine?  The scheduler's side of a step, and what was seen.
 
-``GPUModelRunner.execute_model`` calls ``handle_preemptions`` first, then either
-``kv_connector_no_forward`` or the forward inside ``maybe_get_kv_connector_output``; with
-speculative decoding the connector is finalised only after the drafter has run.  All three
-are the release's own ``KVConnectorModelRunnerMixin``, so that a release's own ordering of
-loads and stores is what is checked.
+The workers' side is ``worker``.  The engine core's own loop is copied: it does not step where
+there is nothing to do, and hands each step's output back to the scheduler.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 from vllm import SamplingParams
-from vllm.distributed.kv_transfer.kv_connector.utils import yield_req_data
-from vllm.forward_context import set_forward_context
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm.v1.request import Request, RequestStatus
-from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
+from vllm.v1.outputs import DraftTokenIds
+from vllm.v1.request import RequestStatus
 
 from . import plugin, shims
 from .build import Config, build
 from .content import WRONG_TOKEN, Text, parse_prompt
-from .ghost import REJECTED, Chunk, Job, Memory, Transfers
+from .ghost import Chunk, Job, Memory, Transfers
 from .observe import Planner, Watched
 from .postmortem import local
 from .serve import BadInput
+from .shims.release import Release, Transfer
+from .worker import Worker, starts_of
 
 IDLE_STEPS = 2
 """Steps a drain adds at rest: a store planned in step n is submitted in n + 1."""
@@ -34,36 +29,38 @@ IDLE_STEPS = 2
 class Run:
     """One engine from ``start`` on, and everything that was seen of it."""
 
-    unseen: tuple[str, ...] = ()
-
-    def __init__(self, config: Config, shim: ModuleType) -> None:
+    def __init__(self, config: Config, release: Release) -> None:
         self.config = config
+        self.release = release
         self.seen: list[dict[str, Any]] = []
-        drafts = tuple(group.draft for group in config.groups)
-        sizes = tuple(group.tokens_per_block for group in config.groups)
-        self.drafts = drafts
-        self.memory = Memory(sizes, config.blocks_per_chunk, self.emit)
-        self.transfers = Transfers(self.memory)
-        self.manager = plugin.WatchedManager(**shim.pool_size(config.host_chunks))
-        self.manager.watch(self._cursors)
-        self.ghost = plugin.GhostWorker(self.transfers, self._describe)
-        built = build(config, shim, self.manager, self.ghost)
-        self.vllm_config = built.vllm_config
-        self.scheduler = built.scheduler
-        self.worker = built.worker
-        self.hasher = built.hasher
-        self.tokens_per_hash = built.tokens_per_hash
-        missing = shims.lacking(self.scheduler, KVConnectorModelRunnerMixin)
+        self.drafts = tuple(group.draft for group in config.groups)
+        self.sizes = tuple(group.tokens_per_block for group in config.groups)
+        self.texts: dict[str, Text] = {}
+        self.requests: dict[str, Any] = {}
+        self.offers = plugin.Offers(self._cursors)
+        memory = Memory(self.sizes, config.blocks_per_chunk, self.texts, self.emit)
+        transfers = Transfers(memory)
+        copies = plugin.Copies(release, transfers, config.blocks_per_chunk, self._describe)
+        built = build(config, release, self.offers, [copies])
+        missing = shims.lacking(release, built.scheduler)
         if missing:
             raise BadInput("this release lacks what the adapter relies on: "
                            + ", ".join(missing))
-        self.planner = Planner(self.scheduler.connector.connector_scheduler, self.emit)
-        self.texts = self.memory.texts
-        self.tables: dict[str, list[list[int]]] = {}
-        self.offers: dict[int, plugin.Offer] = {}
-        self.store_jobs: dict[int, str] = {}
+        self.scheduler = built.scheduler
+        self.hasher = built.hasher
+        self.tokens_per_hash = built.tokens_per_hash
+        self.workers = [Worker(config, release, built.workers[0], memory, transfers, self.texts,
+                               self.requests, built.vllm_config)]
+        self.planner = Planner(release, self.scheduler.connector.connector_scheduler,
+                               len(config.groups), self.emit)
+        self.meant: dict[int, tuple[Any, dict[int, Chunk]]] = {}
+        """What the host's end of each store planned is meant to hold.  Keyed by the object, which
+        is kept beside, so that its number is not given to another one."""
+        self.readers: dict[int, tuple[Any, str]] = {}
+        """The request that each load planned is for, in the same way."""
+        self.store_jobs: set[int] = set()
+        self.load_count = 0
         self.open: dict[str, Watched] = {}
-        self.done_names: set[str] = set()
         self.told_schedule = True
         self.starts: dict[str, int] = {}
 
@@ -94,14 +91,12 @@ class Run:
         text = Text(name, prompt, self.drafts)
         self.texts[name] = text
         parameters = SamplingParams(max_tokens=output, ignore_eos=True)
-        request = Request(request_id=name, prompt_token_ids=prompt, pooling_params=None,
-                          sampling_params=parameters, block_hasher=self._hash_blocks)
+        request = self.release.request(
+            request_id=name, prompt_token_ids=prompt, sampling_params=parameters,
+            block_hasher=self._hash_blocks)
+        self.requests[name] = request
         self.scheduler.add_request(request)
-        missing = self.planner.arrived(name, request, text)
-        if missing:
-            raise BadInput("this release lacks what the adapter relies on: "
-                           + ", ".join(missing))
-        self.open[name] = self.planner.watched[name]
+        self.open[name] = self.planner.arrived(name, request, text)
         self.emit({"saw": "arrived", "r": name, "prompt": len(prompt)})
 
     def do_keys(self, ask: dict[str, Any]) -> None:
@@ -121,8 +116,9 @@ class Run:
 
     def do_step(self, ask: dict[str, Any]) -> None:
         steps = int(ask.get("n", 1))
-        self.transfers.budget = ask.get("done")
-        self.transfers.newest = bool(ask.get("newest", False))
+        for worker in self.workers:
+            worker.transfers.budget = ask.get("done")
+            worker.transfers.newest = bool(ask.get("newest", False))
         stop = frozenset(ask.get("stop", ()))
         accept = int(ask.get("accept", 0))
         for left in range(steps, 0, -1):
@@ -138,9 +134,11 @@ class Run:
         self._finish(watched, aborted=True)
 
     def do_refuse(self, ask: dict[str, Any]) -> None:
-        self.manager.refuse_next += int(ask.get("n", 1))
+        self.offers.refuse_next += int(ask.get("n", 1))
 
     def do_reset(self, ask: dict[str, Any]) -> None:
+        if not self.release.resets:
+            raise BadInput("the offload connector of this release cannot be reset")
         self.scheduler.reset_connector_cache()
         # Their late reports are ignored by the engine, so they are never "stored".
         self.store_jobs.clear()
@@ -152,8 +150,9 @@ class Run:
         limit = int(ask.get("limit", 1000))
         for watched in self.open.values():
             self._release_keys(watched)
-        self.transfers.budget = None
-        self.transfers.newest = False
+        for worker in self.workers:
+            worker.transfers.budget = None
+            worker.transfers.newest = False
         steps = 0
         while self.scheduler.has_requests() and steps < limit:
             self._step(self.config.draft_tokens, frozenset())
@@ -161,8 +160,9 @@ class Run:
         for _ in range(min(IDLE_STEPS, limit - steps)):
             self._step(0, frozenset())
         self._tell_rest()
-        self.emit({"saw": "checked", "stored": self.memory.stored_positions,
-                   "read": self.memory.read_positions})
+        self.emit({"saw": "checked",
+                   "stored": sum(worker.memory.stored_positions for worker in self.workers),
+                   "read": sum(worker.memory.read_positions for worker in self.workers)})
 
     def _must_fit(self, name: str, tokens: int) -> None:
         """Refuse a request that the pool can never hold, as vLLM does at its own front door.
@@ -200,7 +200,7 @@ class Run:
     def _release_keys(self, watched: Watched) -> None:
         if watched.key_limit is not None:
             watched.key_limit = None
-            watched.request.update_block_hashes()
+            self.release.catch_up(watched.request)
 
     def _finish(self, watched: Watched, aborted: bool = False) -> None:
         watched.finished = True
@@ -213,6 +213,8 @@ class Run:
     def _retire(self) -> None:
         for name in self.planner.tell_retired():
             self.texts[name].forget()
+            if all(name not in worker.known for worker in self.workers):
+                self.requests.pop(name, None)
 
     def _cursors(self, name: str) -> list[int]:
         return self.planner.cursors(name)
@@ -224,20 +226,19 @@ class Run:
             self._propose(accept)
         self.told_schedule = False
         output = self.scheduler.schedule()
-        self.starts = self._starts(output)
-        self._tell_scheduled(output, output.kv_connector_metadata.store_jobs)
-        result = self._execute(output)
+        self._tell_scheduled(output, output.kv_connector_metadata,
+                             self.release.stores(output.kv_connector_metadata))
+        result = self.workers[0].execute(output)
         rows = output.num_scheduled_tokens
         for name in stop:
-            if name in rows and result.sampled_token_ids[result.req_id_to_index[name]]:
-                request = self.open[name].request
-                request.max_tokens = request.num_output_tokens + len(
-                    result.sampled_token_ids[result.req_id_to_index[name]])
-        # None where a step without tokens had nothing to report.
-        report = result.kv_connector_output
-        reports = report.kv_connector_worker_meta if report is not None else None
+            if name in rows and name in self.open:
+                tokens = result.sampled_token_ids[result.req_id_to_index[name]]
+                if tokens:
+                    request = self.open[name].request
+                    request.max_tokens = request.num_output_tokens + len(tokens)
         self.scheduler.update_from_output(output, result)
-        self._tell_stored(reports)
+        # None where a step without tokens had nothing to report.
+        self._tell_stored(result.kv_connector_output)
         self._tell_sampled(output, result)
         self._retire()
 
@@ -258,141 +259,42 @@ class Run:
                            for i in range(self.config.draft_tokens)])
         self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
 
-    def _execute(self, output: Any) -> Any:
-        mixin = KVConnectorModelRunnerMixin
-        self._update_tables(output)
-        self.worker.handle_preemptions(output.kv_connector_metadata)
-        for copy in getattr(output, "kv_cache_block_copies", None) or ():
-            self.memory.gpu[copy.dst_block_id] = self.memory.gpu.get(copy.src_block_id, ())
-        if not output.total_num_scheduled_tokens:
-            return mixin.kv_connector_no_forward(output, self.vllm_config)
-        speculative = self.vllm_config.speculative_config is not None
-        with set_forward_context(None, self.vllm_config), mixin.maybe_get_kv_connector_output(
-            output, defer_finalize=speculative
-        ) as report:
-            sampled = self._forward(output)
-        self._draft(output, sampled)
-        if speculative:
-            mixin.finalize_kv_connector()
-        names = list(output.num_scheduled_tokens)
-        return ModelRunnerOutput(
-            req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=sampled, logprobs=None, prompt_logprobs_dict={},
-            pooler_output=None, kv_connector_output=report,
-        )
-
-    def _update_tables(self, output: Any) -> None:
-        """Block tables, kept from the scheduler's messages as a model runner keeps them."""
-        tables = self.tables
-        for name in output.finished_req_ids:
-            tables.pop(name, None)
-        for name in output.preempted_req_ids or ():
-            tables.pop(name, None)
-        new = {data.req_id for data in output.scheduled_new_reqs}
-        for name, groups, whole in yield_req_data(output):
-            if whole or name in new:
-                tables[name] = [list(blocks) for blocks in groups]
-            elif groups:
-                for table, blocks in zip(tables[name], groups):
-                    table.extend(blocks)
-
-    def _starts(self, output: Any) -> dict[str, int]:
-        """Tokens computed before this step, as the scheduler told the workers."""
-        starts = {data.req_id: data.num_computed_tokens for data in output.scheduled_new_reqs}
-        cached = output.scheduled_cached_reqs
-        starts.update(zip(cached.req_ids, cached.num_computed_tokens))
-        return starts
-
-    def _forward(self, output: Any) -> list[list[int]]:
-        """The target's kernels: write what is scheduled, read what is computed, sample.
-
-        A layer writes all requests' KV before any attention reads it, so a request may share
-        a block that another one fills in this very step.
-        """
-        starts = self.starts
-        targets = [group for group, draft in enumerate(self.drafts) if not draft]
-        sampled: list[list[int]] = []
-        for name, count in output.num_scheduled_tokens.items():
-            watched = self.planner.watched[name]
-            text, table, start = watched.text, self.tables[name], starts[name]
-            known = watched.request.num_tokens
-            drafts = output.scheduled_spec_decode_tokens.get(name, ())
-            end = start + count
-            for group in targets:
-                tags = text.tags(group, start, min(end, known))
-                if end > known:
-                    tags += text.speculative(group, known, list(drafts)[:end - known])
-                self.memory.write(table[group], group, start, tags)
-            if end < known:
-                sampled.append([])
-                continue
-            accepted = 0
-            while accepted < len(drafts) and drafts[accepted] == text.token(known + accepted):
-                accepted += 1
-            sampled.append([text.token(known + i) for i in range(accepted + 1)])
-        self._read(output, starts, targets)
-        return sampled
-
-    def _draft(self, output: Any, sampled: list[list[int]]) -> None:
-        """The drafter's kernels, after sampling: they read each token one position early."""
-        groups = [group for group, draft in enumerate(self.drafts) if draft]
-        if not groups:
-            return
-        starts = self.starts
-        ahead = self.config.draft_tokens
-        for (name, count), tokens in zip(output.num_scheduled_tokens.items(), sampled):
-            watched = self.planner.watched[name]
-            start = starts[name]
-            end = start + count
-            sure = min(end, watched.request.num_tokens + max(0, len(tokens) - 1))
-            for group in groups:
-                table = self.tables[name][group]
-                self.memory.write(table, group, start, watched.text.tags(group, start, sure))
-                if end + ahead > sure:
-                    # Rejected drafts, and the drafter's own look-ahead: overwritten before
-                    # anybody may rely on them.
-                    self.memory.write(table, group, sure, (REJECTED,) * (end + ahead - sure))
-        self._read(output, starts, groups)
-
-    def _read(self, output: Any, starts: dict[str, int], groups: list[int]) -> None:
-        for name in output.num_scheduled_tokens:
-            text, table = self.planner.watched[name].text, self.tables[name]
-            for group in groups:
-                self.memory.read(text, table[group], group, starts[name])
-
     # --- what was seen ---------------------------------------------------------------
 
-    def _tell_scheduled(self, output: Any, jobs: dict[int, Any]) -> None:
+    def _tell_scheduled(self, output: Any, metadata: Any, stores: Any) -> None:
         """The scheduler's decisions and the planner's, in the protocol's order."""
         self.told_schedule = True
+        self.starts = starts_of(output)
         watched = self.planner.watched
-        for name in sorted(output.preempted_req_ids or ()):
+        admitted = [one.request for one in watched.values() if one.admitted]
+        for name in sorted(self.release.preempted(output, admitted)):
             if name in watched:
                 watched[name].admitted = False
                 self.emit({"saw": "preempted", "r": name})
                 self._release_keys(watched[name])
-        self._tell_admitted(output)
+        self._tell_admitted(output, metadata)
         self.planner.tell_known()
         starts = self.starts
         for name, count in output.num_scheduled_tokens.items():
             self.emit({"saw": "computed", "r": name,
                        "n": min(starts[name] + count, watched[name].request.num_tokens)})
-        self._tell_offers(jobs)
+        self._tell_offers(stores)
         self.planner.tell_all_cursors()
         self._retire()
 
-    def _tell_admitted(self, output: Any) -> None:
+    def _tell_admitted(self, output: Any, metadata: Any) -> None:
         watched = self.planner.watched
         starts = self.starts
-        metadata = output.kv_connector_metadata
-        loads = metadata.load_jobs if metadata is not None else (
-            self.planner.inner._current_batch_load_jobs)
-        for job, transfer in loads.items():
-            one = watched[transfer.req_id]
-            if not one.admitted:
-                self._admit(one, one.status.num_locally_computed_tokens)
+        for load in self.release.loads(metadata, self.planner.inner):
+            one = watched[load.r]
+            self.planner.bind(one)
+            self.readers[id(load.host)] = load.host, load.r
             upto = starts.get(one.name, one.request.num_computed_tokens)
-            self.emit({"saw": "loaded", "r": one.name, "upto": upto, "job": job})
+            if not one.admitted:
+                self._admit(one, self.release.cached(one.status, upto, load, self.sizes[0]))
+            number = load.number if load.number is not None else self.load_count
+            self.load_count += 1
+            self.emit({"saw": "loaded", "r": one.name, "upto": upto, "job": number})
         for name in output.num_scheduled_tokens:
             if not watched[name].admitted:
                 self._admit(watched[name], starts[name])
@@ -400,20 +302,20 @@ class Run:
     def _admit(self, watched: Watched, cached: int) -> None:
         watched.admitted = True
         # Admission builds the list of blocks anew; its length may be what it was before.
-        watched.blocks = [0] * len(watched.groups)
+        watched.blocks = [0] * len(watched.blocks)
         event: dict[str, Any] = {"saw": "started", "r": watched.name}
         if cached:
             event["cached"] = cached
         self.emit(event)
 
-    def _tell_offers(self, jobs: dict[int, Any]) -> None:
+    def _tell_offers(self, stores: Any) -> None:
         """``planned`` and ``refused``, one for each offer put to the host pool."""
-        offers = self.manager.offers
-        if not offers:
+        made = self.offers.made
+        if not made:
             return
-        self.manager.offers = []
-        by_target = {id(job.dst_spec): (number, job) for number, job in jobs.items()}
-        for offer in offers:
+        self.offers.made = []
+        by_target: dict[int, Transfer] = {id(job.host): job for job in stores}
+        for offer in made:
             watched = self.planner.watched[offer.r]
             self.planner.tell_cursors(watched, offer.cursors)
             groups: dict[int, dict[str, Any]] = {}
@@ -431,44 +333,41 @@ class Run:
                 self.emit({"saw": "refused", "r": offer.r, "groups": told})
                 continue
             event: dict[str, Any] = {"saw": "planned", "r": offer.r, "groups": told}
-            number, job = by_target.get(id(offer.target), (None, None))
-            if number is not None and job is not None:
-                event["job"] = number
-                self.store_jobs[number] = offer.r
-                self.offers[number] = offer
+            job = by_target.get(id(offer.target))
+            if job is not None:
+                if job.number is not None:
+                    event["job"] = job.number
+                    self.store_jobs.add(job.number)
+                sizes = self.release.sizes(job.gpu)
                 for part in told:
-                    part["blocks"] = job.src_spec.group_sizes[part["g"]]
+                    part["blocks"] = sizes[part["g"]]
+                self._meant(offer, watched)
             self.emit(event)
-            self.planner.tell_cursors(watched, [g.next_stored_chunk_idx for g in watched.groups])
+            self.planner.tell_cursors(watched, self.planner.cursors(offer.r))
 
-    def _describe(self, job: Job, spec: Any) -> None:
-        """Tell a job what its host slots are meant to hold, and who reads them."""
-        if not job.store:
-            name = self._loading(job.id)
-            if name is not None:
-                job.reader = (name, self.texts[name])
-            return
-        offer = self.offers.pop(job.id, None)
-        if offer is None or offer.taken is None:
-            return
-        watched = self.planner.watched.get(offer.r)
-        for key, slot in zip(offer.taken, offer.slots):
-            found = watched.find_chunk(key) if watched is not None else None
+    def _meant(self, offer: plugin.Offer, watched: Watched) -> None:
+        """Keep what the host slots of a store are meant to hold, until its copy is submitted."""
+        slots = {}
+        for key, slot in zip(offer.taken or (), offer.slots):
+            found = watched.find_chunk(key)
             if found is not None:
-                job.meant[slot] = Chunk(self.texts[offer.r], found[0], found[1])
+                slots[slot] = Chunk(watched.text, found[0], found[1])
+        self.meant[id(offer.target)] = offer.target, slots
 
-    def _loading(self, job: int) -> str | None:
-        """The request a load is for, unless it has gone away meanwhile."""
-        status = self.planner.inner._jobs.get(job)
-        name = status.req_id if status is not None else None
-        return name if name in self.open else None
-
-    def _tell_stored(self, reports: Any) -> None:
-        if reports is None:
+    def _describe(self, job: Job, host: Any) -> None:
+        """Tell a job what its host slots are meant to hold, and who reads them."""
+        if job.store:
+            job.meant = self.meant.pop(id(host), (None, {}))[1]
             return
-        for job in reports.completed_jobs:
-            if job in self.store_jobs and job not in self.planner.inner._jobs:
-                del self.store_jobs[job]
+        name = self.readers.pop(id(host), (None, ""))[1]
+        if name in self.open:
+            # A request that has gone away meanwhile does not read.
+            job.reader = (name, self.texts[name])
+
+    def _tell_stored(self, report: Any) -> None:
+        for job in self.release.completed(report, self.planner.inner):
+            if job in self.store_jobs:
+                self.store_jobs.remove(job)
                 self.emit({"saw": "stored", "job": job})
 
     def _tell_sampled(self, output: Any, result: Any) -> None:
@@ -492,12 +391,11 @@ class Run:
     def _tell_rest(self) -> None:
         """``not_at_rest`` with what is held, if anything is."""
         held = []
-        inner = self.planner.inner
+        copies = [job for worker in self.workers for job in worker.transfers.queue]
         for label, names in (
             ("requests", list(self.scheduler.requests)),
-            ("requests the planner keeps", list(inner._req_status)),
-            ("transfer jobs", list(inner._jobs)),
-            ("copies not run", list(self.transfers.queue)),
+            *self.release.held(self.planner.inner),
+            ("copies not run", copies),
         ):
             if names:
                 shown = ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")
@@ -517,6 +415,5 @@ class Run:
             self.planner.tell_known()
             self.planner.tell_all_cursors()
             return
-        self.starts = self._starts(output)
-        jobs = local(error, "store_jobs", "_build_store_jobs") or {}
-        self._tell_scheduled(output, jobs)
+        found = local(error, *self.release.failed_in)
+        self._tell_scheduled(output, None, self.release.failed_stores(found))

@@ -7,6 +7,12 @@ import sys
 import traceback
 from typing import Any
 
+import torch
+
+if not hasattr(torch._C._cpu, "_is_avx512_supported"):
+    # 0.17 asks there, and nowhere else; torch has since moved it to torch.cpu.
+    torch._C._cpu._is_avx512_supported = lambda: False  # type: ignore[attr-defined]
+
 import vllm
 
 from . import shims
@@ -51,9 +57,9 @@ class Session:
         return seen
 
     def start(self, ask: dict[str, Any]) -> list[dict[str, Any]]:
-        shim = shims.pick(self.version)
-        if shim is None:
-            oldest = ".".join(map(str, shims.RANGES[-1].SINCE))
+        release = shims.pick(self.version)
+        if release is None:
+            oldest = ".".join(map(str, shims.RANGES[-1][0]))
             raise BadInput(f"vllm {self.version} is older than {oldest}, the oldest this "
                            f"adapter knows")
         if self.run is not None:
@@ -62,20 +68,17 @@ class Session:
         self.dead = False
         config = Config.parse(ask.get("config") or {})
         try:
-            self.run = Run(config, shim)
+            self.run = Run(config, release)
         except BadInput:
             raise
         except Exception as error:
-            newest = shims.RANGES[0]
             print(f"building vllm {self.version} failed", file=sys.stderr)
             traceback.print_exc()
             hint = ""
-            if shim is newest:
-                hint = (f"; the adapter was written for releases up to 0.33 and tried its "
-                        f"newest part ({newest.__name__.rsplit('.', 1)[-1]})")
+            if shims.is_newest(release):
+                hint = (f"; the adapter was written for releases up to {shims.NEWEST_KNOWN} and "
+                        f"tried its newest part")
             raise BadInput(f"vllm {self.version} cannot be built headless: "
                            f"{type(error).__name__}: {error}{hint}") from error
         return [{"saw": "hello", "engine": "vllm", "version": self.version,
-                 "unseen": list(self.run.unseen),
-                 # The docstring of storable_chunks, in every release this adapter knows.
-                 "eager": True}]
+                 "unseen": list(release.unseen), "eager": release.eager}]

@@ -1,20 +1,41 @@
-"""What differs between releases, one module for each range, side by side.
+"""What differs between releases: one class for each range, each a small change of the next newer.
 
-A module states its range as ``SINCE`` and defines the same few functions as the others.
-A release newer than the newest range is tried with the newest module; what it must have for
-that is checked once by ``lacking``, so that a change shows as one clear sentence.
+``release.Release`` drives the newest contract.  A class beside it names the first release of its
+range and overrides only what the fact in its docstring forced.  A release newer than all of them
+is tried with the newest; what it must have for that is checked once by ``lacking``, so that a
+contract that moved shows as one clear sentence.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
-from types import ModuleType
 from typing import Any
 
-from . import since_0_26, since_0_30
+from .release import Release
 
-RANGES: tuple[ModuleType, ...] = (since_0_30, since_0_26)
-"""Newest first."""
+RANGES: tuple[tuple[tuple[int, int, int], str], ...] = (
+    ((0, 30, 0), "release:Release"),
+    ((0, 26, 0), "since_0_26:Since026"),
+    ((0, 25, 0), "since_0_25:Since025"),
+    ((0, 23, 0), "since_0_21:Since023"),
+    ((0, 22, 0), "since_0_21:Since022"),
+    ((0, 21, 0), "since_0_21:Since021"),
+    ((0, 20, 0), "since_0_19:Since020"),
+    ((0, 19, 0), "since_0_19:Since019"),
+    ((0, 18, 0), "since_0_11:Since018"),
+    ((0, 17, 0), "since_0_11:Since017"),
+    ((0, 16, 0), "since_0_11:Since016"),
+    ((0, 14, 0), "since_0_11:Since014"),
+    ((0, 12, 0), "since_0_11:Since012"),
+    ((0, 11, 1), "since_0_11:Since0111"),
+    ((0, 11, 0), "since_0_11:Since011"),
+)
+"""First release of each range and its class, newest first.  Imported when picked: what a class
+imports from vLLM exists in its own range only."""
+
+NEWEST_KNOWN = "0.33"
+"""The newest minor release that the newest class was written for."""
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -24,42 +45,44 @@ def numbers(version: str) -> tuple[int, ...]:
     return found if found > (0, 1) else (9999, 0, 0)
 
 
-def pick(version: str) -> ModuleType | None:
-    """The shim for a release; None if it is older than all of them."""
+def pick(version: str) -> Release | None:
+    """What drives a release; None if it is older than all of them."""
     mine = numbers(version)
-    for shim in RANGES:
-        if mine >= shim.SINCE:
-            return shim
+    for since, where in RANGES:
+        if mine >= since:
+            module, name = where.split(":")
+            found: type[Release] = getattr(
+                importlib.import_module(f"{__package__}.{module}"), name)
+            return found()
     return None
 
 
-CONNECTOR_SCHEDULER = ("_req_status", "_jobs", "manager", "config")
-REQUEST_STATE = ("group_states", "req", "transfer_jobs", "num_locally_computed_tokens")
-GROUP_STATE = ("offload_keys", "block_ids", "next_stored_chunk_idx")
+def is_newest(release: Release) -> bool:
+    """Whether this is the class that unknown releases are tried with."""
+    return type(release) is Release
 
 
-def lacking(scheduler: Any, mixin: Any) -> list[str]:
+SCHEDULER = ("requests", "running", "has_requests", "finish_requests", "update_draft_token_ids")
+
+
+def lacking(release: Release, scheduler: Any) -> list[str]:
     """Names this adapter reads that a built engine does not have."""
-    planner = getattr(getattr(scheduler, "connector", None), "connector_scheduler", None)
+    connector = getattr(scheduler, "connector", None)
+    planner = getattr(connector, "connector_scheduler", None)
     if planner is None:
         return ["Scheduler.connector.connector_scheduler"]
-    missing = [f"{type(planner).__name__}.{name}" for name in CONNECTOR_SCHEDULER
-               if not hasattr(planner, name)]
-    missing += [f"{mixin.__name__}.{name}"
-                for name in ("kv_connector_no_forward", "maybe_get_kv_connector_output",
-                             "finalize_kv_connector") if not hasattr(mixin, name)]
-    missing += [f"Scheduler.{name}"
-                for name in ("requests", "running", "has_requests", "finish_requests",
-                             "reset_connector_cache", "update_draft_token_ids")
-                if not hasattr(scheduler, name)]
-    return missing
+    wanted = [(planner, release.PLANNER), (scheduler, SCHEDULER),
+              (release.mixin(), release.MIXIN)]
+    return [f"{getattr(thing, '__name__', type(thing).__name__)}.{name}"
+            for thing, names in wanted for name in names if not hasattr(thing, name)]
 
 
-def lacking_state(status: Any) -> list[str]:
+def lacking_state(release: Release, status: Any) -> list[str]:
     """The same of the planner's state of one request."""
-    missing = [f"{type(status).__name__}.{name}" for name in REQUEST_STATE
+    missing = [f"{type(status).__name__}.{name}" for name in release.REQUEST_STATE
                if not hasattr(status, name)]
     for group in getattr(status, "group_states", ())[:1]:
-        missing += [f"{type(group).__name__}.{name}" for name in GROUP_STATE
+        missing += [f"{type(group).__name__}.{name}"
+                    for name in ("offload_keys", "block_ids", release.CURSOR)
                     if not hasattr(group, name)]
     return missing

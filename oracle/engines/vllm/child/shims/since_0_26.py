@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-SINCE = (0, 26, 0)
+from .release import Release
+
+if TYPE_CHECKING:
+    from ..build import Config
 
 
-def pool_size(host_chunks: int) -> dict[str, Any]:
-    """Arguments of ``CPUOffloadingManager``: the pool is counted in ``num_blocks`` here."""
-    return {"num_blocks": host_chunks}
+class Since026(Release):
+    """The pool was counted in ``num_blocks``, which became ``num_chunks`` in 0.30."""
+
+    def pool(self, config: Config) -> dict[str, Any]:
+        return {"num_blocks": config.host_chunks}
