@@ -49,6 +49,22 @@ def evictable(pooled: Any, pinned: Any) -> Any:
     return (pooled == READY) & not_(pinned)
 
 
+def counts_slot(some: Any, every: Any) -> Any:
+    """Whether the pool has a slot, when ``some`` or ``every`` worker has memory for it: a key's
+    bytes lie in the same slot of all workers (vLLM PR50653)."""
+    del some
+    return every
+
+
+def refusable(room: Any, several: Any) -> Any:
+    """Whether an offer may be refused: where there is no ``room`` for one more key.
+
+    How many slots an offer of ``several`` chunks needs is not counted here, so that an engine
+    that takes all of them or none may refuse it.
+    """
+    return several | not_(room)
+
+
 def droppable(pooled: Any, pinned: Any) -> Any:
     """Whether a reset drops a key at once: what a transfer reads or writes stays until it is
     over (vLLM PR41956, review)."""
@@ -71,7 +87,8 @@ class Care:
 
     ``pins``: a load pins its keys until it has ended.  ``forgets_reused``: when a block of an
     ended request goes to another one, the planner's list of its blocks is empty from then on.
-    ``exclusive``: a load waits for the request's own stores.
+    ``exclusive``: a load waits for the request's own stores.  ``frees_failed``: the slot of a
+    key whose store failed is free again.
     """
 
     still_reads: Callable[[Any, Any, Any], Any] = still_reads
@@ -79,10 +96,13 @@ class Care:
     complete: Callable[[Any, Any], Any] = complete
     outcome: Callable[[Any], Any] = outcome
     evictable: Callable[[Any, Any], Any] = evictable
+    counts_slot: Callable[[Any, Any], Any] = counts_slot
+    refusable: Callable[[Any, Any], Any] = refusable
     droppable: Callable[[Any, Any], Any] = droppable
     loadable: Callable[[Any], Any] = loadable
     frees_at_abort: Callable[[Any], Any] = frees_at_abort
     pins: bool = True
+    frees_failed: bool = True
     forgets_reused: bool = True
     exclusive: bool = True
 

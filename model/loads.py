@@ -23,6 +23,7 @@ from .requests import (
     Request,
     Tokens,
 )
+from .slots import SLOT
 from .store import COVERED, NEVER
 from .terms import BOOL, Term, forall, implies, minimum
 from .transfers import fenced
@@ -30,6 +31,7 @@ from .transfers import fenced
 part = Part("loads", "loads: prefixes read from the host pool, pins")
 part.variable("hit", (REQUEST,), TOKENS, "tokens that are being loaded; 0: none")
 part.variable("pin", (REQUEST, GROUP, CHUNK), BOOL, "the request's load holds the chunk's key")
+part.variable("origin", (REQUEST, GROUP, CHUNK), SLOT, "the slot that it reads")
 part.variable("loaded", (REQUEST, GROUP, CHUNK, WORKER), BOOL, "the worker is done with it")
 part.variable("load_failed", (REQUEST,), BOOL, "a worker could not copy its share")
 
@@ -65,17 +67,19 @@ def plan_load(s: View, r: Request, n: Tokens) -> None:
         lambda q, done: s.rules.care.load_waits(done)))
     s.hit[r] = n
     s.pin.where(lambda r2, g, c: (r2 == r) & (c < chunks(g)) & s.rules.care.pins, True)
+    s.origin.where(lambda r2, g, c: (r2 == r) & (c < chunks(g)),
+                   lambda r2, g, c: s.slot[s.text[r2], g, c])
 
 
 @part.action("worker {w} copies chunk {c} in group {g} from the host for request {r}")
 def copy_in(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> None:
-    """Whatever lies under the key now comes into the block."""
+    """Whatever lies in the slot now comes into the block."""
     s.require("under way", loads(s, r, g, c))
     s.require("once", s.loaded[r, g, c, w] == 0)
-    b, t = s.table[r, g, c], s.text[r]
-    s.tag_text[b, w] = s.byte_text[t, g, c, w]
-    s.tag_g[b, w] = s.byte_g[t, g, c, w]
-    s.tag_end[b, w] = s.byte_end[t, g, c, w]
+    b, h = s.table[r, g, c], s.origin[r, g, c]
+    s.tag_text[b, w] = s.byte_text[h, w]
+    s.tag_g[b, w] = s.byte_g[h, w]
+    s.tag_end[b, w] = s.byte_end[h, w]
     s.loaded[r, g, c, w] = True
 
 
@@ -98,6 +102,7 @@ def _ends(s: View, r: Term) -> None:
     s.hit[r] = 0
     s.load_failed[r] = False
     s.pin.where(lambda r2, g, c: r2 == r, False)
+    s.origin.where(lambda r2, g, c: r2 == r, 0)
     s.loaded.where(lambda r2, g, c, w: r2 == r, False)
 
 

@@ -186,14 +186,16 @@ class View:
             raise NotationError(f"{update.variable.name} is a constant of the scope")
         self.updates.append(update)
 
-    def possible(self, action: str, *fixed: Value) -> Term:
-        """Whether the action can happen now, with its first parameters fixed and some choice
-        of the others."""
+    def possible(self, action: str, **fixed: Value) -> Term:
+        """Whether the action can happen now, with these parameters fixed and some choice of the
+        others."""
         traced = self.machine.actions.get(action)
-        if traced is None or len(fixed) > len(traced.parameters):
-            raise NotationError(f"no action {action!r} with {len(fixed)} parameters (so far)")
-        chosen = tuple(Bound(p.name, p.sort) for p in traced.parameters[len(fixed):])
-        values = dict(zip(traced.parameters, (*map(lift, fixed), *chosen)))
+        if traced is None or not fixed.keys() <= {p.name for p in traced.parameters}:
+            raise NotationError(
+                f"no action {action!r} with parameters {', '.join(fixed)} (so far)")
+        fresh = {p: Bound(p.name, p.sort) for p in traced.parameters if p.name not in fixed}
+        chosen = tuple(fresh.values())
+        values = {p: fresh[p] if p in fresh else lift(fixed[p.name]) for p in traced.parameters}
 
         def seen_here(term: Term) -> Term | None:
             if isinstance(term, Bound):

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from . import drafts, hits, limits, loads, pool, requests, rewinds, store, transfers
+from . import drafts, hits, limits, loads, pool, requests, rewinds, slots, store, transfers
 from .keys import blocks, keys
 from .machine import ActionFunction, Machine, Part
 from .rules import REFERENCE, Design
@@ -21,7 +21,7 @@ CORE = (requests.part, keys, blocks, store.part)
 ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
 """What the oracle's judge runs: planning, as if transfers completed at once."""
 
-TRANSFER_PARTS = (*CORE, pool.part, transfers.part, loads.part)
+TRANSFER_PARTS = (*CORE, pool.part, slots.part, transfers.part, loads.part)
 """Blocks with content, and stores and loads with a life of their own."""
 
 COMPOSITIONS: dict[str, tuple[Part, ...]] = {
@@ -114,7 +114,7 @@ def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
 
 # What the scopes of transfers leave to others, to stay small: requests that come back after
 # their end, planning without an offer, failures.
-_ELSEWHERE = ("retire", "settle", "refuse", "reset")
+_ELSEWHERE = ("retire", "settle", "refuse", "reset", "fall_short")
 _FAILURES = ("copy_out_fails", "copy_in_fails")
 
 SCOPES: dict[str, Scope] = {
@@ -159,8 +159,9 @@ SCOPES: dict[str, Scope] = {
         Scope(
             "reuse",
             "two requests, one block: a store under way when the block goes to the other one",
-            (*CORE, pool.part, transfers.part),
-            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Worker=1),
+            (*CORE, pool.part, slots.part, transfers.part),
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Slot=1,
+                   Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
             without=(*_ELSEWHERE, "copy_out_fails", "evict"),
         ),
@@ -168,7 +169,8 @@ SCOPES: dict[str, Scope] = {
             "fences",
             "two requests, one block: a load into it after the other one was preempted",
             TRANSFER_PARTS,
-            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Worker=1),
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Slot=2,
+                   Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
             without=(*_ELSEWHERE, *_FAILURES, "evict", "sample", "finish", "abort"),
         ),
@@ -176,7 +178,8 @@ SCOPES: dict[str, Scope] = {
             "loads",
             "two requests of one text, two blocks: loads of one key, pins, eviction",
             TRANSFER_PARTS,
-            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=1, Worker=1),
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=1, Slot=1,
+                   Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
             without=(*_ELSEWHERE, *_FAILURES, "sample", "finish", "abort"),
         ),
@@ -184,15 +187,35 @@ SCOPES: dict[str, Scope] = {
             "pieces",
             "one request of two chunks: a load of the first when the second is still stored",
             TRANSFER_PARTS,
-            _sizes(requests=1, groups=1, tokens=3, chunks=2, blocks=2, Block=2, Text=1, Worker=1),
+            _sizes(requests=1, groups=1, tokens=3, chunks=2, blocks=2, Block=2, Text=1, Slot=2,
+                   Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
             without=(*_ELSEWHERE, *_FAILURES, "evict", "finish", "abort"),
+        ),
+        Scope(
+            "slots",
+            "two requests of two texts, one slot: its key is loaded, goes, another takes its place",
+            TRANSFER_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=2, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "sample", "finish", "abort"),
+        ),
+        Scope(
+            "ranks",
+            "one request, two workers with different numbers of slots; refusals",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=2,
+                   Worker=2),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=("retire", "settle", "reset", *_FAILURES, "finish", "abort"),
         ),
         Scope(
             "workers",
             "one request, two workers of which one is late or fails",
             TRANSFER_PARTS,
-            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Worker=2),
+            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=1,
+                   Worker=2),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
         ),
     )

@@ -8,8 +8,9 @@ from kvoracle.model.keys import Chunk
 from kvoracle.model.machine import View
 from kvoracle.model.requests import ABSENT, FINISHED, RUNNING, Group, Request, ended
 from kvoracle.model.rules import REFERENCE, whole_chunks
+from kvoracle.model.slots import SLOT, is_free
 from kvoracle.model.store import COVERED, HELD, NEVER, SPOILED, claim, planned_for
-from kvoracle.model.terms import implies, not_
+from kvoracle.model.terms import exists, implies, not_
 
 from .property import Property, Seen, Witness
 
@@ -215,9 +216,11 @@ def _eventually_stored(s: View, r: Request, g: Group) -> Any:
     # If anything can be offered, then the next chunk can, taken or declined; said of that chunk
     # alone, the solver need not look for one.
     at = s.cursor[r, g]
-    offered = s.possible("plan_store", r, g, at + 1, at + 1)
-    declined = s.possible("plan_store", r, g, at + 1, at)
+    offered = s.possible("plan_store", r=r, g=g, n=at + 1, d=at + 1)
+    declined = s.possible("plan_store", r=r, g=g, n=at + 1, d=at)
     at_rest = planned_for(s, r) & not_(offered | declined)
+    if s.has("slots"):
+        at_rest &= exists(SLOT, lambda h: is_free(s, h))
     return implies(at_rest, REFERENCE.storable(claim(s, r, g, REFERENCE)) <= s.cursor[r, g])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvoracle.model.fencing import PENDING, READY
+from kvoracle.model.fencing import MISSING, PENDING, READY
 from kvoracle.model.hits import chunks_touched
 from kvoracle.model.keys import Chunk
 from kvoracle.model.loads import loads
@@ -21,13 +21,13 @@ from kvoracle.model.requests import (
     Request,
     ended,
 )
+from kvoracle.model.slots import SLOT, Slot, has_room, is_free, offers_several, true_bytes
 from kvoracle.model.terms import exists, implies, not_
-from kvoracle.model.transfers import true_bytes
 
 from .property import Property, Seen, Witness
 
-LOADS = ("pool", "transfers", "loads")
-STORES = ("pool", "transfers")
+LOADS = ("pool", "slots", "transfers", "loads")
+STORES = ("pool", "slots", "transfers")
 
 TRANSFERS = "transfers"
 
@@ -50,6 +50,12 @@ def _in_place(s: View, r: Any, g: Any, c: Any, hold: int) -> Any:
     return (s.hold[b, r] == hold) & (s.place_g[b] == g) & (s.place_c[b] == c)
 
 
+def _given_to(s: View, h: Any, r: Any, g: Any, c: Any) -> Any:
+    """Whether the slot is the key's of the request's chunk, if it is anybody's."""
+    return implies(s.taken[h], (s.slot_text[h] == s.text[r]) & (s.slot_g[h] == g)
+                   & (s.slot_c[h] == c))
+
+
 def _chunk(seen: Seen) -> str:
     return f"chunk {seen.where['c']} of request {seen.request}{seen.group}"
 
@@ -67,23 +73,43 @@ def _in_block(seen: Seen, b: int) -> str:
     return _bytes(seen.get("tag_text", b, w), seen.get("tag_end", b, w))
 
 
+def _in_slot(seen: Seen, h: int) -> str:
+    return f"the key of chunk {seen.get('slot_c', h)} of text {seen.get('slot_text', h)}"
+
+
+def _goes_elsewhere(seen: Seen, h: int) -> bool:
+    mine = seen.get("text", seen.where["r"]), seen.where["g"], seen.where["c"]
+    given = tuple(seen.get(name, h) for name in ("slot_text", "slot_g", "slot_c"))
+    return bool(seen.get("taken", h)) and given != mine
+
+
 # --- ReuseFence ------------------------------------------------------------------
 
 
 def _reuse_fence(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
     reading = s.flight[r, g, c] & (s.copied[r, g, c, w] == 0)
-    kept = implies(reading, holds(s, s.source[r, g, c], w, r, g, c))
+    kept = implies(reading, holds(s, s.source[r, g, c], w, r, g, c)
+                   & _given_to(s, s.target[r, g, c], r, g, c))
     if not s.has("loads"):
         return kept
-    return kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, HOLDS))
+    return kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, HOLDS)
+                          & _given_to(s, s.origin[r, g, c], r, g, c))
 
 
 def _not_fenced(seen: Seen) -> str:
     at = tuple(seen.where[k] for k in "rgc")
     if seen.get("flight", *at) and not seen.get("copied", *at, seen.where["w"]):
+        h = seen.get("target", *at)
+        if _goes_elsewhere(seen, h):
+            return (f"the store of {_chunk(seen)} still writes slot {h}, which was given to "
+                    f"{_in_slot(seen, h)}")
         b = seen.get("source", *at)
         return (f"the store of {_chunk(seen)} still reads block {b}, which now holds "
                 f"{_in_block(seen, b)}")
+    h = seen.get("origin", *at)
+    if _goes_elsewhere(seen, h):
+        return (f"the load of {_chunk(seen)} still reads slot {h}, which was given to "
+                f"{_in_slot(seen, h)}")
     return (f"the load of {_chunk(seen)} still writes block {seen.get('table', *at)}, which the "
             "request holds no more")
 
@@ -107,12 +133,12 @@ def _aborted_while_loading(s: View, r: Request) -> Any:
 
 REUSE_FENCE = Property(
     name="ReuseFence",
-    statement="a block is not written while a transfer may still read or write it",
+    statement="a block or slot is not written while a transfer may still read or write it",
     why="A block is freed when its request ends, not when the copy of it is done. Whoever gets "
         "it next may write while a worker still reads: the host then keeps one request's KV "
         "under another's key. Every path that frees blocks needs the fence, and each was "
-        "forgotten once.",
-    source="vLLM jobs_to_flush; issues #46951, #52360; PR48596",
+        "forgotten once. The same goes for the host's slots.",
+    source="vLLM jobs_to_flush; issues #46951, #52360; PR48596; SGLang PR31427",
     function=_reuse_fence,
     because=_not_fenced,
     witnesses=(
@@ -122,7 +148,7 @@ REUSE_FENCE = Property(
         Witness("a client goes away while its load is under way", _aborted_while_loading,
                 ("loads",)),
     ),
-    bugs=("vLLM#46951", "vLLM#52360", "vLLM PR48596"),
+    bugs=("vLLM#46951", "vLLM#52360", "vLLM PR48596", "vLLM PR41956", "SGLang PR28468"),
     parts=STORES,
     family=TRANSFERS,
 )
@@ -132,17 +158,21 @@ REUSE_FENCE = Property(
 
 
 def _true_bytes(s: View, t: Text, g: Group, c: Chunk, w: Worker) -> Any:
-    return implies(s.pooled[t, g, c] == READY, true_bytes(s, t, g, c, w))
+    return implies(s.pooled[t, g, c] == READY, true_bytes(s, s.slot[t, g, c], w, t, g, c))
 
 
 def _false_bytes(seen: Seen) -> str:
-    at = tuple(seen.where[k] for k in "tgcw")
-    return (f"{_key(seen)} is ready, and worker {seen.where['w']} holds "
-            f"{_bytes(seen.get('byte_text', *at), seen.get('byte_end', *at))} under it")
+    h, w = seen.get("slot", *(seen.where[k] for k in "tgc")), seen.where["w"]
+    return (f"{_key(seen)} is ready, and in its slot {h} worker {w} holds "
+            f"{_bytes(seen.get('byte_text', h, w), seen.get('byte_end', h, w))}")
 
 
 def _ready_after_its_request(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return (s.pooled[s.text[r], g, c] == READY) & ended(s, r)
+
+
+def _slot_of_another(s: View, h: Slot, w: Worker) -> Any:
+    return s.taken[h] & (s.byte_end[h, w] > 0) & (s.byte_text[h, w] != s.slot_text[h])
 
 
 TRUE_BYTES = Property(
@@ -153,7 +183,10 @@ TRUE_BYTES = Property(
     source="vLLM issue #46951; PR48596; LMCache#4991",
     function=_true_bytes,
     because=_false_bytes,
-    witnesses=(Witness("a key is ready whose request has ended", _ready_after_its_request),),
+    witnesses=(
+        Witness("a key is ready whose request has ended", _ready_after_its_request),
+        Witness("a key's slot still holds another key's KV", _slot_of_another),
+    ),
     bugs=("vLLM#46951", "vLLM PR48596", "LMCache#4991"),
     parts=STORES,
     family=TRANSFERS,
@@ -164,12 +197,15 @@ TRUE_BYTES = Property(
 
 
 def _load_ready(s: View, r: Request, g: Group, c: Chunk) -> Any:
-    return implies(loads(s, r, g, c), s.pooled[s.text[r], g, c] == READY)
+    t = s.text[r]
+    return implies(loads(s, r, g, c),
+                   (s.pooled[t, g, c] == READY) & (s.slot[t, g, c] == s.origin[r, g, c]))
 
 
 def _not_ready(seen: Seen) -> str:
     at = (seen.get("text", seen.where["r"]), seen.where["g"], seen.where["c"])
-    stand = "still pending" if seen.get("pooled", *at) == PENDING else "not in the pool any more"
+    stand = {PENDING: "still pending", READY: "in another slot"}.get(
+        seen.get("pooled", *at), "not in the pool any more")
     return f"a load of {_chunk(seen)} is under way, and its key is {stand}"
 
 
@@ -263,7 +299,8 @@ JOB_EXCLUSIVE = Property(
 def _worker_agreement(s: View, t: View, action: str, r: Request, g: Group, c: Chunk,
                       w: Worker) -> Any:
     del action
-    stored = implies(s.flight[r, g, c] & (t.flight[r, g, c] == 0), s.copied[r, g, c, w])
+    stored = implies(s.flight[r, g, c] & (t.flight[r, g, c] == 0), s.copied[r, g, c, w]) \
+        & implies(t.flight[r, g, c] & (s.flight[r, g, c] == 0), not_(s.short[t.target[r, g, c], w]))
     if not s.has("loads"):
         return stored
     ends = loads(s, r, g, c) & (t.hit[r] == 0)
@@ -271,6 +308,10 @@ def _worker_agreement(s: View, t: View, action: str, r: Request, g: Group, c: Ch
 
 
 def _too_early(seen: Seen) -> str:
+    at = tuple(seen.where[k] for k in "rgc")
+    h = seen.get("target", *at)
+    if seen.get("flight", *at) and seen.get("short", h, seen.where["w"]):
+        return f"{_chunk(seen)} goes to slot {h}, and worker {seen.where['w']} has no such slot"
     return (f"the transfer of {_chunk(seen)} counts as over, and worker {seen.where['w']} is not "
             "done with it")
 
@@ -285,7 +326,8 @@ def _one_fails(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
 
 WORKER_AGREEMENT = Property(
     name="WorkerAgreement",
-    statement="a transfer is over when every worker is done with it",
+    statement="a transfer is over when every worker is done with it, and goes to a slot that "
+              "every worker has",
     why="With tensor parallelism each worker copies its share. If the first report counts as "
         "the end, the others' shares are read, evicted or overwritten while they are copied.",
     source="tpu-inference PR3152; vLLM KVOutputAggregator",
@@ -305,15 +347,22 @@ WORKER_AGREEMENT = Property(
 # --- NoLeak ----------------------------------------------------------------------
 
 
-def _no_leak(s: View, b: Block, r: Request, t: Text, g: Group, c: Chunk) -> Any:
+def _no_leak(s: View, b: Block, r: Request, t: Text, g: Group, c: Chunk, h: Slot) -> Any:
     kept = implies(s.hold[b, r] == HOLDS, lives(s, r) | not_(_no_load(s, r)))
     left = implies(s.hold[b, r] == LEFT, ended(s, r))
     q = s.filler[t, g, c]
     filled = implies(s.pooled[t, g, c] == PENDING, s.flight[q, g, c] & (s.text[q] == t))
-    return kept & left & filled
+    u, i, j = s.slot_text[h], s.slot_g[h], s.slot_c[h]
+    stored = implies(s.taken[h], (s.pooled[u, i, j] != MISSING) & (s.slot[u, i, j] == h))
+    return kept & left & filled & stored
 
 
 def _held_for_nobody(seen: Seen) -> str:
+    h = seen.where["h"]
+    of = tuple(seen.get(name, h) for name in ("slot_text", "slot_g", "slot_c"))
+    if seen.get("taken", h) and (
+            seen.get("pooled", *of) == MISSING or seen.get("slot", *of) != h):
+        return f"slot {h} is not free, and no key lies in it"
     at = tuple(seen.where[k] for k in "tgc")
     if seen.get("pooled", *at) == PENDING \
             and not seen.get("flight", seen.get("filler", *at), *at[1:]):
@@ -375,6 +424,39 @@ REF_EXACT = Property(
     witnesses=(Witness("a pin outlives its client", _pins_outlive_the_client),),
     bugs=("SGLang PR31427", "LMCache#4133"),
     parts=LOADS,
+    family=TRANSFERS,
+)
+
+
+# --- NoStall ---------------------------------------------------------------------
+
+
+def _no_stall(s: View, t: View, action: str, r: Request) -> Any:
+    if action != "refuse":
+        return True
+    return implies(t.excused[r] & (s.excused[r] == 0), offers_several(s, r) | not_(has_room(s)))
+
+
+def _stalled(seen: Seen) -> str:
+    return f"the one chunk that request {seen.request} offers is refused, and there is room for it"
+
+
+def _refused(s: View, r: Request) -> Any:
+    return s.excused[r] & (s.life[r] == RUNNING) & not_(exists(SLOT, lambda h: is_free(s, h)))
+
+
+NO_STALL = Property(
+    name="NoStall",
+    statement="an offer is refused only where room lacks",
+    why="A pool that counts its room wrongly, or keeps what nobody will use, refuses for ever. "
+        "Nothing fails; it just never pays.",
+    source="vLLM issue #49902; SGLang PR30203; vLLM CPUOffloadingManager.prepare_store",
+    function=_no_stall,
+    because=_stalled,
+    is_step=True,
+    witnesses=(Witness("an offer is refused for want of room", _refused),),
+    bugs=("SGLang PR30203", "LMCache#987"),
+    parts=STORES,
     family=TRANSFERS,
 )
 
@@ -503,7 +585,8 @@ def _flight_has_its_key(s: View, r: Request, g: Group, c: Chunk) -> Any:
     t = s.text[r]
     return implies(
         s.flight[r, g, c],
-        (s.pooled[t, g, c] == PENDING) & (s.filler[t, g, c] == r) & (s.life[r] != ABSENT))
+        (s.pooled[t, g, c] == PENDING) & (s.filler[t, g, c] == r) & (s.life[r] != ABSENT)
+        & (s.slot[t, g, c] == s.target[r, g, c]))
 
 
 FLIGHT_HAS_ITS_KEY = _lemma(
@@ -515,19 +598,48 @@ FLIGHT_HAS_ITS_KEY = _lemma(
     STORES)
 
 
+def _slot_has_its_key(s: View, t: Text, g: Group, c: Chunk) -> Any:
+    h = s.slot[t, g, c]
+    return implies(s.pooled[t, g, c] != MISSING, s.taken[h] & (s.slot_text[h] == t)
+                   & (s.slot_g[h] == g) & (s.slot_c[h] == c))
+
+
+SLOT_HAS_ITS_KEY = _lemma(
+    "SlotHasItsKey", "a key that is pending or ready has a slot, which is no other key's",
+    "What is written for one key is then written over no other: keys and slots are inverse to "
+    "each other.",
+    "TrueBytes", _slot_has_its_key,
+    lambda seen: f"{_key(seen)} is in the pool, and its slot is not its own",
+    STORES)
+
+
+def _slot_is_there(s: View, h: Slot, w: Worker) -> Any:
+    return implies(s.taken[h], not_(s.short[h, w]))
+
+
+SLOT_IS_THERE = _lemma(
+    "SlotIsThere", "every worker has the slots that are in use",
+    "A copy to a slot that a worker does not have goes nowhere, or over memory that is "
+    "somebody else's.",
+    "TrueBytes", _slot_is_there,
+    lambda seen: f"slot {seen.where['h']} is in use, and worker {seen.where['w']} does not have it",
+    STORES, "vLLM PR50653: ranks with different numbers of slots")
+
+
 def _done_is_copied(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
     done = s.copied[r, g, c, w]
-    return implies(done & (s.failed[r, g, c] == 0), true_bytes(s, s.text[r], g, c, w)) \
+    return implies(done & (s.failed[r, g, c] == 0), true_bytes(
+        s, s.target[r, g, c], w, s.text[r], g, c)) \
         & implies(done, s.flight[r, g, c])
 
 
 DONE_IS_COPIED = _lemma(
-    "DoneIsCopied", "what a worker has copied lies under the key, unless a copy failed",
+    "DoneIsCopied", "what a worker has copied lies in the slot, unless a copy failed",
     "The bytes come one worker at a time, while the others still copy; each share must stay as "
     "it is until the last has come.",
     "TrueBytes", _done_is_copied,
     lambda seen: f"worker {seen.where['w']} has copied {_chunk(seen)}, and something else lies "
-                 "under its key",
+                 "in its slot",
     STORES)
 
 
@@ -578,10 +690,11 @@ LOAD_IS_WITHIN = _lemma(
 
 TRANSFERRING = (
     REUSE_FENCE, TRUE_BYTES, LOAD_READY, LOADED_BYTES, JOB_EXCLUSIVE, WORKER_AGREEMENT, NO_LEAK,
-    REF_EXACT,
+    REF_EXACT, NO_STALL,
 )
 TRANSFER_LEMMAS = (
     OWN_BLOCKS, SOLE_OWNER, LEFT_BLOCKS, LEFT_BYTES, TOLD_IS_ALLOCATED, TOUCHED_IS_ALLOCATED,
-    WAITING_HAS_COMPUTED_NOTHING, FLIGHT_HAS_ITS_KEY, DONE_IS_COPIED, FRESH_TARGETS,
+    WAITING_HAS_COMPUTED_NOTHING, SLOT_IS_THERE, SLOT_HAS_ITS_KEY, FLIGHT_HAS_ITS_KEY,
+    DONE_IS_COPIED, FRESH_TARGETS,
     DONE_IS_LOADED, LOAD_IS_WITHIN,
 )

@@ -82,7 +82,7 @@ PIN_DROPPED_AT_ISSUE = _careless(
     "a load's keys may be evicted as soon as the load is issued",
     "the pin that lasts until the load has ended",
     "SGLang PR31427: host eviction looks at a lock that the queued load does not hold",
-    "loads", ("LoadReady", "LoadedBytes", "RefExact"),
+    "slots", ("ReuseFence", "LoadReady", "LoadedBytes", "RefExact"),
     pins=False,
 )
 
@@ -90,8 +90,8 @@ EVICT_PENDING = _careless(
     "evict-pending",
     "a key may be evicted while its store is under way",
     "keeping a key that is pending",
-    "TensorRT-LLM#12542: evicted before the asynchronous sender is done",
-    "workers", ("ReuseFence", "TrueBytes", "LoadedBytes"),
+    "SGLang PR28468: a batch of write-backs frees the slots of its own copies; TensorRT-LLM#12542",
+    "slots", ("ReuseFence", "TrueBytes", "LoadedBytes"),
     evictable=lambda pooled, pinned: (pooled != MISSING) & not_(pinned),
 )
 
@@ -100,7 +100,7 @@ RESET_DROPS_PENDING = _careless(
     "a reset gives up keys whose store is under way",
     "keeping, through a reset, what a transfer still writes",
     "vLLM PR41956 (review): a reset clears the manager alone",
-    "workers", ("ReuseFence", "TrueBytes", "LoadedBytes"),
+    "workers", ("TrueBytes", "LoadedBytes"),
     droppable=lambda pooled, pinned: (pooled != MISSING) & not_(pinned),
 )
 
@@ -111,6 +111,33 @@ LOAD_PENDING = _careless(
     "tpu-inference PR3152: readable though half stored",
     "loads", ("LoadReady", "LoadedBytes"),
     loadable=lambda pooled: pooled != MISSING,
+)
+
+LARGEST_RANK_COUNTS = _careless(
+    "largest-rank-counts",
+    "the pool has as many slots as the worker with the most memory",
+    "counting the slots that every worker has",
+    "vLLM PR50653: rank 0's larger number of slots is used for all",
+    "ranks", ("WorkerAgreement", "TrueBytes", "LoadedBytes"),
+    counts_slot=lambda some, every: some,
+)
+
+REFUSED_WITH_ROOM = _careless(
+    "refused-with-room",
+    "an offer is refused although a slot is free",
+    "refusing only where room lacks",
+    "SGLang PR30203: reservations are counted and never given back; LMCache#987",
+    "ranks", ("NoStall",),
+    refusable=lambda room, several: True,
+)
+
+FAILED_KEEPS_ITS_SLOT = _careless(
+    "failed-keeps-its-slot",
+    "the slot of a key whose store failed is never free again",
+    "freeing the slot of a key that is given up",
+    "SGLang PR9648: host slots leak when what they were for is gone",
+    "workers", ("NoLeak",),
+    frees_failed=False,
 )
 
 # --- reports ----------------------------------------------------------------------------
@@ -146,5 +173,5 @@ CARELESS = (
     NO_FENCE_AT_FINISH, NO_FENCE_AT_PREEMPTION, LOAD_INTO_READ, LIST_KEPT_AT_REUSE,
     ABORT_FREES_AT_ONCE, LOAD_BESIDE_STORES, PIN_DROPPED_AT_ISSUE, EVICT_PENDING,
     RESET_DROPS_PENDING, LOAD_PENDING, FIRST_REPORT_COUNTS, FAILED_IS_READY,
-    FAILED_STAYS_PENDING,
+    FAILED_STAYS_PENDING, LARGEST_RANK_COUNTS, REFUSED_WITH_ROOM, FAILED_KEEPS_ITS_SLOT,
 )

@@ -414,22 +414,22 @@ def _toy_with_rise() -> Machine:
 
 def test_possible_is_the_guard_for_some_choice() -> None:
     made = _toy_with_rise()
-    term = View(made).possible("rise", Literal(0))
+    term = View(made).possible("rise", r=Literal(0))
     assert show(term) == "(some n: Count: level[0] < n and n <= at[0, level[0]])"
-    assert show(View(made).possible("rise", X, Y)) == "level[x] < y and y <= at[x, level[x]]"
+    assert show(View(made).possible("rise", r=X, n=Y)) == "level[x] < y and y <= at[x, level[x]]"
 
 
 def test_possible_behind_a_step_reads_the_state_behind_it() -> None:
-    term = View(_toy_with_rise(), after=True).possible("rise", X)
+    term = View(_toy_with_rise(), after=True).possible("rise", r=X)
     assert show(term) == "(some n: Count: level'[x] < n and n <= at'[x, level'[x]])"
     assert not mentions(term, lambda t: isinstance(t, Read) and not t.after)
 
 
 def test_possible_of_an_unknown_action() -> None:
     with pytest.raises(NotationError, match="no action 'fall'"):
-        View(_toy_with_rise()).possible("fall", X)
-    with pytest.raises(NotationError, match="no action 'rise' with 3 parameters"):
-        View(_toy_with_rise()).possible("rise", X, Y, X)
+        View(_toy_with_rise()).possible("fall", r=X)
+    with pytest.raises(NotationError, match="no action 'rise' with parameters r, m "):
+        View(_toy_with_rise()).possible("rise", r=X, m=Y)
 
 
 # --- the run reading's own demand ----------------------------------------------------------

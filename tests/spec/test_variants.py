@@ -32,15 +32,19 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "load-into-read": {"ReuseFence": 21, "TrueBytes": 23, "LoadedBytes": 29},
     "list-kept-at-reuse": {"ReuseFence": 12, "TrueBytes": 14},
     "abort-frees-at-once": {"ReuseFence": 14},
-    "load-beside-stores": {"JobExclusive": 13},
-    "pin-dropped-at-issue": {"RefExact": 12, "LoadReady": 13, "LoadedBytes": 15},
-    "evict-pending": {"TrueBytes": 11, "LoadedBytes": 17, "ReuseFence": 20},
-    "reset-drops-pending": {"TrueBytes": 11, "LoadedBytes": 17, "ReuseFence": 20},
+    "load-beside-stores": {"JobExclusive": 14},
+    "pin-dropped-at-issue": {
+        "RefExact": 12, "LoadReady": 13, "ReuseFence": 20, "LoadedBytes": 23},
+    "evict-pending": {"ReuseFence": 15, "TrueBytes": 18, "LoadedBytes": 23},
+    "reset-drops-pending": {"TrueBytes": 12, "LoadedBytes": 18},
     "load-pending": {"LoadReady": 11, "LoadedBytes": 13},
     "first-report-counts": {
         "TrueBytes": 9, "WorkerAgreement": 9, "LoadedBytes": 15, "ReuseFence": 18},
     "failed-is-ready": {"TrueBytes": 10, "LoadedBytes": 16, "ReuseFence": 19},
     "failed-stays-pending": {"NoLeak": 10},
+    "largest-rank-counts": {"WorkerAgreement": 8, "TrueBytes": 11, "LoadedBytes": 17},
+    "refused-with-room": {"NoStall": 7},
+    "failed-keeps-its-slot": {"NoLeak": 10},
 }
 
 
