@@ -11,10 +11,12 @@ from kvoracle.model.scopes import SCOPES
 from kvoracle.model.scopes import scope as find_scope
 from kvoracle.spec.explore import (
     COMPILED,
+    TORCH,
     CheckpointRefused,
     Exploration,
     Limits,
     NoCompiler,
+    NoDevice,
     OutOfMemory,
     search,
 )
@@ -37,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         return ask(arguments)
     try:
         return _run(arguments)
-    except NoCompiler as error:
+    except (NoCompiler, NoDevice) as error:
         raise exits.UserError(str(error), exits.UNJUDGED) from None
     except OutOfMemory as error:
         raise exits.UserError(f"{error} (--max-memory)", exits.UNJUDGED) from None
@@ -46,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.device is not None and arguments.backend != TORCH:
+        raise exits.UserError(f"--device is for the backend {TORCH}")
     kept = header(Path(arguments.resume)).asked if arguments.resume is not None else None
     if kept is not None:
         _as_kept(arguments, kept)
@@ -61,6 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
             result = search(
                 scope, variant, arguments.backend,
                 properties=properties, max_states=arguments.max_states, limits=limits,
+                device=arguments.device,
                 progress=lambda r, frontier: status.show(_progress(r, frontier)),
             )
         except KeyboardInterrupt:
@@ -91,14 +96,14 @@ def _as_kept(arguments: argparse.Namespace, kept: Asked) -> None:
 
 
 def _limits(arguments: argparse.Namespace, scopes: int) -> Limits | None:
-    """What only the compiled backend keeps; None where nothing of it is asked for."""
+    """What only the backends of packed states keep; None where nothing of it is asked for."""
     asked = [name for name in ("max_memory", "jobs", "symmetry", "checkpoint", "resume")
              if getattr(arguments, name)]
     if not asked:
         return None
-    if arguments.backend not in (None, COMPILED):
-        raise exits.UserError(f"--{asked[0].replace('_', '-')} needs the backend {COMPILED}, "
-                              f"not {arguments.backend}")
+    if arguments.backend not in (None, COMPILED, TORCH):
+        raise exits.UserError(f"--{asked[0].replace('_', '-')} needs the backend {COMPILED} or "
+                              f"{TORCH}, not {arguments.backend}")
     if arguments.checkpoint and scopes > 1:
         raise exits.UserError("a checkpoint keeps the search of one scope: name one")
     return Limits(

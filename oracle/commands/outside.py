@@ -24,7 +24,7 @@ from .. import exits
 from ..console import Status, note, out, write_json
 from ..verify import because, run_lines
 
-OURS_ALONE = ("max_states", "max_memory", "symmetry", "checkpoint", "resume")
+OURS_ALONE = ("max_states", "max_memory", "symmetry", "checkpoint", "resume", "device")
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,16 @@ from ..variants import Variant
 from .breadth_first import Backend, Exploration, MachineStep, Progress, Violation, explore
 from .checkpoint import CheckpointRefused
 from .compiled import CompiledBackend
+from .cuda import NoDevice
 from .limits import Limits, OutOfMemory
 from .reference import ReferenceBackend
 from .toolchain import NoCompiler
 
 COMPILED = "compiled"
 """The backend that compiles the whole search, not only a machine's steps."""
+
+TORCH = "torch"
+"""The backend that runs it as kernels on a GPU, or on processors."""
 
 BACKENDS: dict[str, Callable[[Machine, Scope], Backend]] = {
     CompiledBackend.name: CompiledBackend,
@@ -36,17 +40,27 @@ def search(
     max_states: int | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    device: str | None = None,
 ) -> Exploration:
     """Search a scope under the reference design or a variant's.
 
     The backend is `COMPILED` unless one is named; where there is no compiler and no ``limits``,
-    which only that one keeps, it is Python's.  Raises `UnknownName`, `NoCompiler`,
-    `CheckpointRefused`, `OutOfMemory`.
+    which only that one and `TORCH` keep, it is Python's.  ``device`` is where `TORCH` runs
+    (default: cpu).  Raises `UnknownName`, `NoCompiler`, `NoDevice`, `CheckpointRefused`,
+    `OutOfMemory`.
     """
-    if backend not in (None, COMPILED, *BACKENDS):
-        raise nearest("backend", str(backend), (COMPILED, *BACKENDS))
+    if backend not in (None, COMPILED, TORCH, *BACKENDS):
+        raise nearest("backend", str(backend), (COMPILED, TORCH, *BACKENDS))
     machine = variant.machine(scope) if variant else scope.machine()
     name = variant.name if variant else None
+    if backend == TORCH:
+        from .device import DeviceSearch
+
+        return DeviceSearch(
+            machine, scope, device=device or "cpu", variant=name, properties=properties,
+            max_states=max_states, find_all=find_all, limits=limits).run(progress)
+    if device is not None:
+        raise ValueError(f"a device is for the backend {TORCH}")
     if backend in (None, COMPILED):
         from .native import NativeSearch
 
@@ -69,6 +83,16 @@ def search(
 
 
 __all__ = [
-    "BACKENDS", "COMPILED", "CheckpointRefused", "Exploration", "Limits", "MachineStep",
-    "NoCompiler", "OutOfMemory", "Violation", "search",
+    "BACKENDS",
+    "COMPILED",
+    "TORCH",
+    "CheckpointRefused",
+    "Exploration",
+    "Limits",
+    "MachineStep",
+    "NoCompiler",
+    "NoDevice",
+    "OutOfMemory",
+    "Violation",
+    "search",
 ]

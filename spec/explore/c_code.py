@@ -2,8 +2,7 @@
 
 Loops stay loops, so that the source grows with the machine and not with its sizes; the
 constants of a scope are tables.  Ranges are read off conditions, and conditions tested in
-the outermost loop that knows their variables, as in the Python reading.  Needs what gcc
-and clang share beyond the standard: statement expressions and 128-bit products.
+the outermost loop that knows their variables, as in the Python reading.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class CPrinter(Printer):
                  for n, low, high in loops]
         tests = [f"if ({rest}) "] if rest else []
         tests += [f"if (!{holds}) "] if holds != "0" else []
-        return f"({{ int y = {start}; {''.join(heads + tests)}y = {end}; y; }})"
+        return f"VALUE(int y = {start}; {''.join(heads + tests)}y = {end};)"
 
     def ranges(self, bounds: Sequence[Bound], given: list[Term], names: Names,
                ) -> tuple[list[tuple[str, str, str]], dict[Term, str], str]:
@@ -152,7 +151,8 @@ class MachineCode:
     """A machine's source for one scope, as C and as CUDA C++ alike.
 
     `tables` and `functions` use a few words that the language's prelude defines: ``TABLE``
-    and ``FUNCTION`` begin a definition, ``STEPS`` that of the function over all steps.
+    and ``FUNCTION`` begin a definition, ``STEPS`` that of the function over all steps;
+    ``VALUE`` of statements is the expression whose value is ``y`` after them.
     """
 
     def __init__(self, machine: Machine, scope: Scope, bits: BitLayout, judged: Judged,

@@ -36,6 +36,7 @@
 #define TABLE static const
 #define FUNCTION static inline
 #define STEPS static
+#define VALUE(...) ({ __VA_ARGS__ y; }) /* of gcc and clang */
 
 typedef uint64_t word;
 TABLES

@@ -825,7 +825,8 @@ def test_the_command_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "line"), [
-    (("--backend", "python", "--symmetry"), "--symmetry needs the backend compiled, not python"),
+    (("--backend", "python", "--symmetry"),
+     "--symmetry needs the backend compiled or torch, not python"),
     (("--scope", "all", "--checkpoint", "x"), "a checkpoint keeps the search of one scope"),
     (("--max-memory", "much"), "expected a size such as 500M or 4G, not 'much'"),
 ])

@@ -1,0 +1,249 @@
+"""Do the kernels see what every other reading sees, end where it ends, and compile for a GPU?
+
+They run here on processors, by several threads: the text is the same that a GPU is given.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvoracle.model.scopes import LARGE, SCOPES, Scope, UnknownName
+from kvoracle.spec.explore import (
+    TORCH,
+    CheckpointRefused,
+    Exploration,
+    Limits,
+    NoCompiler,
+    NoDevice,
+    OutOfMemory,
+    cuda,
+    device,
+    search,
+    toolchain,
+)
+from kvoracle.spec.properties import EVERYTHING
+from kvoracle.spec.variants import VARIANTS, Variant
+
+pytest.importorskip("torch")
+
+MIB = 2**20
+DEEP = LARGE["pair-deep"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiler(request: pytest.FixtureRequest) -> None:
+    try:
+        toolchain.compiler()
+    except NoCompiler as error:
+        if request.config.getoption("--require-engines"):
+            raise
+        pytest.skip(str(error))
+
+
+def told(found: Exploration) -> dict[str, Any]:
+    """All that must not depend on the backend, orders included."""
+    data = asdict(found)
+    for name in ("backend", "seconds", "memory"):
+        del data[name]
+    data["orders"] = [list(found.violations), list(found.witnesses), list(found.evaluated)]
+    return data
+
+
+def both(scope: Scope, variant: Variant | None = None, **how: Any) -> Exploration:
+    """The search by kernels, once it is the same as the compiled one."""
+    found = search(scope, variant, TORCH, **how)
+    assert told(found) == told(search(scope, variant, **how))
+    return found
+
+
+# --- the same as compiled --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_a_scope_is_searched_as_compiled(name: str) -> None:
+    found = both(SCOPES[name], properties=list(EVERYTHING.values()))
+    assert found.complete and not found.violations
+
+
+KINDS = ["no-key-bound", "rewind-at-clear", "cursor-falls-back", "first-report-counts",
+         "pin-dropped-at-issue"]
+"""Over states, over steps, over both; on planning and on transfers."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_violations_are_those_of_the_compiled_search(name: str) -> None:
+    variant = VARIANTS[name]
+    assert both(SCOPES[variant.scope], variant).violation is not None
+    assert both(SCOPES[variant.scope], variant, find_all=True).violations
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 55, 60, 64, 333, 5_074, 5_075, 5_076])
+def test_a_search_stops_where_the_compiled_one_stops(most: int) -> None:
+    for find_all in (True, False):
+        both(SCOPES["seed"], VARIANTS["rewind-at-clear"], find_all=find_all, max_states=most)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_small_blocks_and_other_threads_change_nothing(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many candidates of one state at once, and states cut off between blocks."""
+    plain = told(search(SCOPES["groups"]))
+    monkeypatch.setitem(device.PARENTS, "cpu", 700)
+    monkeypatch.setitem(device.MOST_CANDIDATES, "cpu", 5_000)
+    assert told(search(SCOPES["groups"], backend=TORCH, limits=Limits(threads=threads))) == plain
+
+
+def test_states_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, weak = "return h ^ h >> 29;", "return h & ~(uint64_t)0xFFFFFFC0;"
+
+    def weakened(source: str) -> Any:
+        assert plain in source
+        return toolchain.library(source.replace(plain, weak))
+
+    monkeypatch.setattr(device, "library", weakened)
+    assert told(search(SCOPES["seed"], backend=TORCH)) == told(search(SCOPES["seed"]))
+
+
+@pytest.mark.parametrize("name", ["pair", "loads", "workers"])
+def test_symmetry_is_that_of_the_compiled_search(name: str) -> None:
+    assert both(SCOPES[name], limits=Limits(symmetry=True)).complete
+
+
+# --- limits ----------------------------------------------------------------------------------
+
+
+def test_memory_is_bounded_and_what_fitted_is_said() -> None:
+    found = search(DEEP, backend=TORCH, limits=Limits(memory=12 * MIB))
+    assert found.stopped == "memory" and not found.complete
+    assert 6 * MIB < found.memory <= 12 * MIB and found.distinct > 50_000
+    assert search(DEEP, backend=TORCH, limits=Limits(memory=24 * MIB)).distinct \
+        > 1.7 * found.distinct
+    with pytest.raises(OutOfMemory, match=r"a search needs 5 MiB or more, not 0\.1"):
+        search(SCOPES["seed"], backend=TORCH, limits=Limits(memory=MIB // 10))
+
+
+def test_a_search_goes_on_on_another_backend(tmp_path: Path) -> None:
+    """A checkpoint holds states in the order that all backends meet them in."""
+    whole = told(search(SCOPES["groups"]))
+    for first, then, most in ((TORCH, TORCH, 1), (TORCH, "compiled", 9_000),
+                              ("compiled", TORCH, 9_000)):
+        path = tmp_path / f"{first}-{then}"
+        stopped = search(SCOPES["groups"], backend=first, max_states=most,
+                         limits=Limits(checkpoint=path))
+        assert stopped.stopped == "max_states"
+        assert told(search(SCOPES["groups"], backend=then, limits=Limits(resume=path))) == whole
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    search(SCOPES["seed"], backend=TORCH, max_states=300, limits=Limits(checkpoint=path))
+    whole = path.read_bytes()
+    for text in (whole[:-1], whole + b"\0", whole[:-9] + b"x" + whole[-8:]):
+        path.write_bytes(text)
+        with pytest.raises(CheckpointRefused):
+            search(SCOPES["seed"], backend=TORCH, limits=Limits(resume=path))
+
+
+def test_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvoracle.spec.explore.breadth_first.PROGRESS_SECONDS", 0.0)
+    seen: list[int] = []
+    found = search(SCOPES["seed"], backend=TORCH,
+                   progress=lambda r, frontier: seen.append(r.distinct))
+    assert seen == sorted(seen) and seen[-1] == found.distinct and len(seen) >= found.depth
+
+
+# --- the device ------------------------------------------------------------------------------
+
+
+def test_an_unknown_device_names_the_near_ones() -> None:
+    with pytest.raises(UnknownName, match="no device 'cudo'; did you mean cuda"):
+        search(SCOPES["seed"], backend=TORCH, device="cudo")
+
+
+def _cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@pytest.mark.skipif(_cuda(), reason="there is a GPU")
+def test_without_a_gpu_the_command_says_so_in_one_line() -> None:
+    with pytest.raises(NoDevice):
+        search(SCOPES["seed"], backend=TORCH, device="cuda")
+    found = _command("--backend", "torch", "--device", "cuda")
+    assert (found.returncode, found.stdout) == (3, "")
+    assert found.stderr == ("kvoracle: no CUDA device that torch can use: --device cpu, or the "
+                            "backend compiled\n")
+
+
+def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kvoracle.oracle.cli", "explore", *arguments], check=False,
+        capture_output=True, text=True, env=os.environ)
+
+
+def test_a_device_is_for_torch_alone() -> None:
+    found = _command("--device", "cpu")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == "kvoracle: --device is for the backend torch\n"
+
+
+def _source(symmetry: bool) -> str:
+    where = SCOPES["reuse"]
+    made = device.DeviceSearch(where.machine(), where, limits=Limits(symmetry=symmetry),
+                               properties=[EVERYTHING["TrueBytes"], EVERYTHING["WorkerAgreement"]])
+    return made.code.put_into("kernels.cu")
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no CUDA toolkit")
+def test_the_kernels_compile_with_nvcc(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.cu"
+    path.write_text(_source(symmetry=True), "utf-8")
+    done = subprocess.run(["nvcc", "-w", "-std=c++17", "-arch=sm_90", "-ptx", "-o",
+                           str(tmp_path / "made"), str(path)], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr[:2_000]
+
+
+def test_the_kernels_compile_at_run_time() -> None:
+    try:
+        cuda.nvrtc()
+    except NoDevice as error:
+        pytest.skip(str(error))
+    assert cuda.compiled(_source(symmetry=False), "sm_90").startswith(b"\x7fELF")
+    with pytest.raises(NoDevice, match=r"NVRTC does not compile the kernels for sm_90: .*error"):
+        cuda.compiled("nonsense", "sm_90")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", SCOPES)
+def test_a_gpu_sees_the_same(name: str) -> None:
+    found = search(SCOPES[name], backend=TORCH, device="cuda", limits=Limits(memory=2**30))
+    assert told(found) == told(search(SCOPES[name]))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", KINDS)
+def test_a_gpu_finds_the_same_runs(name: str) -> None:
+    variant = VARIANTS[name]
+    where, limits = SCOPES[variant.scope], Limits(memory=2**30)
+    found = search(where, variant, TORCH, device="cuda", find_all=True, limits=limits)
+    assert told(found) == told(search(where, variant, find_all=True))
+
+
+@pytest.mark.cuda
+def test_a_gpu_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    path, limits = tmp_path / "kept", Limits(memory=2**30)
+    search(SCOPES["pair"], backend=TORCH, device="cuda", max_states=9_000,
+           limits=replace(limits, checkpoint=path))
+    found = search(SCOPES["pair"], backend=TORCH, device="cuda",
+                   limits=replace(limits, resume=path))
+    assert told(found) == told(search(SCOPES["pair"]))
