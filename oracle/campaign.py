@@ -25,6 +25,8 @@ from .scenario import UNMET, Scenario, perform, recorded
 from .session import Outcome, play
 from .shrink import BUDGET, NotRepeatable, Shrunk, failure_key, shrink
 from .workload import Generated, Profile
+from .workload import label as label_of
+from .workload import numbered as run_numbered
 from .workload import runs as runs_of
 
 Progress = Callable[[str, int, int, int], None]
@@ -51,7 +53,6 @@ class Reported:
     """A finding as it is reported: shrunk, explained, written to a file."""
 
     explanation: Explanation
-    outcome: Outcome
     found_in: str
     file: Path | None
     times: int = 1
@@ -68,7 +69,8 @@ class Unstable:
 
 @dataclass
 class Campaign:
-    """What a campaign against one engine came to.  ``rested`` counts runs seen to the end.
+    """What a campaign against one engine came to.  ``rested`` counts runs seen to the end,
+    ``lost`` those in which the engine hung or did not start.
 
     ``not_judged`` counts the runs that the engine refused, by its reason.  ``stopped`` says why
     the campaign ended before its time, ``unwritten`` which findings could not be written.
@@ -82,6 +84,7 @@ class Campaign:
     stored: int = 0
     read: int = 0
     rested: int = 0
+    lost: int = 0
     evaluated: dict[str, int] = field(default_factory=dict)
     findings: dict[object, Reported] = field(default_factory=dict)
     not_judged: dict[str, int] = field(default_factory=dict)
@@ -109,6 +112,27 @@ class Campaign:
         self.unseen = tuple(sorted({*self.unseen, *judge.unseen}))
         for name, n in judge.evaluated.items():
             self.evaluated[name] = self.evaluated.get(name, 0) + n
+
+
+    def add(self, other: Campaign) -> None:
+        """Add the figures of another part of the same campaign, its findings aside."""
+        self.version = self.version or other.version
+        for name in ("runs", "steps", "judged", "stored", "read", "rested", "lost"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for mine, theirs in ((self.evaluated, other.evaluated),
+                             (self.not_judged, other.not_judged)):
+            for name, n in theirs.items():
+                mine[name] = mine.get(name, 0) + n
+        self.unseen = tuple(sorted({*self.unseen, *other.unseen}))
+        self.stopped = self.stopped or other.stopped
+
+
+@dataclass(frozen=True)
+class Met:
+    """A run of a workload, by its number, that failed; ``key`` tells failures apart."""
+
+    number: int
+    key: tuple[object, ...]
 
 
 class Stopped(Exception):
@@ -155,7 +179,6 @@ class Runner:
         self.campaign = Campaign(name)
         self._process = engine if isinstance(engine, EngineProcess) else None
         self._progress = progress or (lambda *_: None)
-        self._lost = 0
         self._unsteady: set[object] = set()
 
     def scenarios(self, scenarios: Iterable[Scenario]) -> None:
@@ -186,7 +209,37 @@ class Runner:
     @staticmethod
     def _labelled(profiles: list[Profile], seed: int) -> Iterator[tuple[str, Generated]]:
         for i, run in enumerate(runs_of(profiles, seed)):
-            yield f"profile {run.profile}, seed {seed}, run {i // len(profiles)}", run
+            yield label_of(profiles, seed, i), run
+
+    def meet(self, profiles: Sequence[Profile], seed: int, numbers: Iterable[int]) -> list[Met]:
+        """Play the runs of these numbers; which of them fail is told, and no more is done about
+        it until one of them is to be `examined`."""
+        met = []
+        with contextlib.suppress(_GivenUp):
+            for number in numbers:
+                run = run_numbered(profiles, seed, number)
+                outcome = self._play(partial(play, self.engine, run.config, run.stimuli))
+                if outcome is None:
+                    continue
+                self.campaign.count(outcome, run.steps)
+                if outcome.finding is not None:
+                    met.append(Met(number, tuple(failure_key(outcome.finding))))
+                    self._may_be_lost(outcome)
+        return met
+
+    def examined(self, profiles: Sequence[Profile], seed: int, number: int) -> Reported | None:
+        """Play a run that failed again and again, and shrink it; None where it does not repeat,
+        which the campaign tells."""
+        run = run_numbered(profiles, seed, number)
+        again = partial(play, self.engine, run.config, run.stimuli)
+        outcome = self._play(again)
+        label = label_of(profiles, seed, number)
+        if outcome is None or outcome.finding is None:
+            self.campaign.unstable.append(Unstable(label, "it failed once, and not again", ""))
+            return None
+        key = failure_key(outcome.finding)
+        self._new(label, key, outcome, again, None)
+        return self.campaign.findings.get(key)
 
     def _found(self) -> int:
         return len(self.campaign.findings)
@@ -275,10 +328,9 @@ class Runner:
     def _may_be_lost(self, outcome: Outcome) -> None:
         if not _hung(outcome) and outcome.engine:
             return
-        self._lost += 1
-        if self._lost >= MOST_LOST:
-            what = "hung" if _hung(outcome) else "did not start"
-            self.campaign.stopped = f"given up after {self._lost} runs in which the engine {what}"
+        self.campaign.lost += 1
+        if self.campaign.lost >= MOST_LOST:
+            self.campaign.stopped = given_up(self.campaign.lost)
             raise _GivenUp
 
     def _does_not_repeat(self, label: str, outcome: Outcome) -> None:
@@ -295,24 +347,38 @@ class Runner:
         file = None if scenario else self._write(
             outcome, outcome.finding.property or outcome.finding.kind)
         explanation = explain(outcome, self._replay(scenario or file), minimal, self.name)
-        return Reported(explanation, outcome, label, file)
+        return Reported(explanation, label, file)
 
     def _replay(self, what: Path | str | None) -> str:
         return shlex.join(["kvoracle", "replay", str(what), "--engine", self.name]) if what else ""
 
-    def _write(self, outcome: Outcome, what: str) -> Path | None:
-        """The run as a file; None where nothing is to be written, or it cannot be."""
+    def _named(self, outcome: Outcome, what: str) -> tuple[Path, str] | None:
+        """The run as a file's path and text; None where nothing is to be written."""
         if self.out is None:
             return None
         name = _file_name(self.name, what, outcome)
-        file = self.out / f"{name}.jsonl"
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            file.write_text(recorded(outcome, self.name, name).text(), encoding="utf-8")
-        except OSError as error:
-            self.campaign.unwritten.append(f"{file}: {error.strerror}")
-            return None
-        return file
+        return self.out / f"{name}.jsonl", recorded(outcome, self.name, name).text()
+
+    def _write(self, outcome: Outcome, what: str) -> Path | None:
+        """The run as a file; None where nothing is to be written, or it cannot be."""
+        named = self._named(outcome, what)
+        return named[0] if named and write(self.campaign, *named) else None
+
+
+def given_up(lost: int) -> str:
+    """Why a campaign ends whose engine is of no use."""
+    return f"given up after {lost} runs in which the engine hung or did not start"
+
+
+def write(campaign: Campaign, file: Path, text: str) -> bool:
+    """Write a finding; what cannot be written is told with the campaign."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        campaign.unwritten.append(f"{file}: {error.strerror}")
+        return False
+    return True
 
 
 def _key(outcome: Outcome) -> object:

@@ -128,8 +128,14 @@ def parser() -> argparse.ArgumentParser:
     fuzz.add_argument("--engine", required=True, metavar="E")
     fuzz.add_argument("--steps", type=_positive, metavar="N", help="scheduler steps in all")
     fuzz.add_argument("--budget", type=_seconds, metavar="SECONDS")
-    fuzz.add_argument("--profile", metavar="P",
-                      help="kind of workload: storing (default), groups, resets, reuse")
+    fuzz.add_argument("--profile", action="append", metavar="P",
+                      help="kind of workload (default storing); repeatable; or all")
+    fuzz.add_argument("--jobs", type=_positive, default=1, metavar="N",
+                      help="processes that play runs (default 1)")
+    fuzz.add_argument("--journal", metavar="FILE",
+                      help="keep what is done here; where the file is there, go on from it")
+    fuzz.add_argument("--ray", metavar="ADDRESS",
+                      help="play on the Ray cluster at this address (auto: this machine's)")
     _common(fuzz, seeded=True)
 
     replay = commands.add_parser("replay", help="play a scenario on an engine")

@@ -239,4 +239,15 @@ APART = 1_000_000
 def runs(profiles: Sequence[Profile], seed: int) -> Iterator[Generated]:
     """The runs of a seed, without end, the profiles in turn."""
     for i in count():
-        yield generate(profiles[i % len(profiles)], seed * APART + i // len(profiles))
+        yield numbered(profiles, seed, i)
+
+
+def numbered(profiles: Sequence[Profile], seed: int, number: int) -> Generated:
+    """The run of this number, counted from 0, among those of a seed."""
+    return generate(profiles[number % len(profiles)], seed * APART + number // len(profiles))
+
+
+def label(profiles: Sequence[Profile], seed: int, number: int) -> str:
+    """How that run is called in reports."""
+    return (f"profile {profiles[number % len(profiles)].name}, seed {seed}, "
+            f"run {number // len(profiles)}")

@@ -3,51 +3,102 @@
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .. import exits
-from ..campaign import Campaign, Runner
-from ..console import Status, out, write_json
+from ..campaign import Campaign
+from ..cluster import NoCluster, RayWorkers
+from ..console import Status, note, out, write_json
 from ..engines.registry import EngineUnavailable, open_engine
 from ..explain import text
-from ..workload import DEFAULT, profile
+from ..fleet import Fleet, Inline, Job, LocalWorkers, OtherEngine, Seen, Workers
+from ..journal import Journal, JournalRefused
+from ..workload import DEFAULT, PROFILES, profile
 
 DEFAULT_STEPS = 5000
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a profile's workload until its steps or seconds are used up."""
-    chosen = profile(arguments.profile or DEFAULT)
+    """Run the workloads of the profiles until their steps or seconds are used up."""
+    chosen = dict.fromkeys(arguments.profile or [DEFAULT])
+    names = tuple(PROFILES) if "all" in chosen else tuple(profile(p).name for p in chosen)
     steps = arguments.steps
     if steps is None and arguments.budget is None:
         steps = DEFAULT_STEPS
-    try:
-        engine = open_engine(arguments.engine)
-    except EngineUnavailable as missing:
-        raise exits.UserError(str(missing), exits.UNJUDGED) from None
+    available(arguments.engine)
+    job = Job(arguments.engine, names, arguments.seed, arguments.out)
     status = Status()
-    runner = Runner(
-        arguments.engine, engine, Path(arguments.out),
-        lambda what, i, n, found: status.show(f"run {i}: {what}; {found} findings"))
+    live = Live(status)
+    try:
+        journal = None if arguments.journal is None else Journal(
+            Path(arguments.journal), job.engine, job.profiles, job.seed)
+        workers = _workers(arguments)
+    except (JournalRefused, NoCluster) as refused:
+        raise exits.UserError(str(refused)) from None
     interrupted = False
     try:
-        runner.generated([chosen], arguments.seed, None, steps, arguments.budget)
-    except KeyboardInterrupt:  # what was found until then is not thrown away
-        interrupted = True
-        runner.campaign.stopped = "interrupted"
+        fleet = Fleet(job, workers, journal, live.show)
+        try:
+            fleet.play(None, steps, arguments.budget)
+        except KeyboardInterrupt:  # what was found until then is not thrown away
+            interrupted = True
+            workers.close()
+            workers = fleet.workers = _workers(arguments)
+            fleet.forget_under_way()
+            fleet.campaign.stopped = "interrupted"
+            status.clear()
+            note("interrupted; what was found until now is examined")
+        fleet.examine()
+    except (JournalRefused, OtherEngine) as refused:
+        raise exits.UserError(str(refused)) from None
+    except EngineUnavailable as missing:  # on another machine than this
+        raise exits.UserError(str(missing), exits.UNJUDGED) from None
     finally:
         status.clear()
-        engine.close()
-    report(runner.campaign)
-    ends = code(runner.campaign)
+        workers.close()
+    report(fleet.campaign)
+    ends = code(fleet.campaign)
     if interrupted and ends != exits.VIOLATION:
         ends = exits.INTERRUPTED
     if arguments.json is not None:
         write_json(arguments.json, {
-            "kvoracle": 1, "kind": "fuzz", "exit_code": ends, **data(runner.campaign)})
+            "kvoracle": 1, "kind": "fuzz", "exit_code": ends, **data(fleet.campaign)})
     return ends
+
+
+def available(engine: str) -> None:
+    """Before any work: raises `UserError` for an engine that is not there."""
+    try:
+        open_engine(engine).close()
+    except EngineUnavailable as missing:
+        raise exits.UserError(str(missing), exits.UNJUDGED) from None
+
+
+def _workers(arguments: argparse.Namespace) -> Workers:
+    if arguments.ray is not None:
+        return RayWorkers(arguments.ray)
+    return Inline() if arguments.jobs == 1 else LocalWorkers(arguments.jobs)
+
+
+class Live:
+    """The line that shows how a campaign goes on, once a second."""
+
+    def __init__(self, status: Status) -> None:
+        self._status, self._started = status, time.monotonic()
+        self._steps: int | None = None
+
+    def show(self, seen: Seen) -> None:
+        """Runs and steps done, how quick that is, and the failures told apart."""
+        if self._steps is None:
+            self._steps = seen.steps  # those of the journal took no time now
+        rate = (seen.steps - self._steps) / max(time.monotonic() - self._started, 1e-9)
+        self._status.show(
+            f"{seen.phase}: {count(seen.runs, 'run')}, {count(seen.steps, 'step')}, "
+            f"{rate:,.0f} steps/s, {seen.under_way} batches under way, "
+            f"{count(seen.failures, 'kind')} of failure")
 
 
 def report(campaign: Campaign) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kvoracle.oracle import cli, console, exits, scenario
+from kvoracle.oracle import cli, console, exits, fleet, scenario
 from kvoracle.oracle.commands import explore, fuzz
 from kvoracle.oracle.engines import registry
 
@@ -235,14 +235,14 @@ def test_what_was_found_before_ctrl_c_is_reported(
         def counted(config: Any) -> Any:
             nonlocal starts
             starts += 1
-            if starts > after:
+            if starts == after + 1:
                 raise KeyboardInterrupt
             return start(config)
 
         monkeypatch.setattr(opened, "start", counted)
         return opened
 
-    monkeypatch.setattr(fuzz, "open_engine", open_engine)
+    monkeypatch.setattr(fleet, "open_engine", open_engine)
     assert cli.main(["fuzz", "--engine", engine, "--steps", "999999", "--json", "f"]) == code
     said = capsys.readouterr().out
     assert "not everything was run: interrupted" in said
