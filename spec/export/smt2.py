@@ -6,13 +6,14 @@ and breaks what is to be shown.  The answer of a proved obligation is ``unsat``.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
-from kvoracle.model.scopes import ALL_PARTS
+from kvoracle.model.scopes import COMPOSITIONS
 
 from ..properties import EVERYTHING, Property
 from ..prove.obligations import Proof, Question
@@ -26,28 +27,44 @@ LOGIC = "UFNIA"
 
 @dataclass(frozen=True)
 class Script:
-    """One obligation as SMT-LIB; ``name`` is fit for a file."""
+    """One obligation of a composition, to be written as SMT-LIB; ``name`` is fit for a file."""
 
-    name: str
-    text: str
+    composition: str
+    design: str
+    machine: Machine
+    question: Question
+
+    @property
+    def name(self) -> str:
+        return "-".join(re.sub(r"\W+", "_", part) for part in (
+            self.composition, self.question.property, self.question.action))
+
+    @functools.cached_property
+    def text(self) -> str:
+        """Written when asked for: there are many, and large."""
+        return _text(self.question, self.machine, f"{self.design}, {self.composition}")
 
 
 def smt2(variant: Variant | None = None,
          properties: Iterable[Property] | None = None) -> Iterator[Script]:
-    """Every obligation that takes a solver, of the machine with all its parts, for all sizes.
+    """Every obligation that takes a solver, of each composition of parts, for all sizes.
 
-    Left out are those that hold because the action writes nothing that the property reads.
+    Left out are those that hold because the action writes nothing that the property reads; not
+    those that a smaller composition has shown: another solver need not believe that.
     """
-    machine = variant.whole() if variant else \
-        Machine(ALL_PARTS, REFERENCE)
     design = f"variant {variant.name}" if variant else "the reference design"
-    for question in Proof(machine, properties).questions():
-        if question.goal is not None:
-            yield Script(_name(question), _text(question, machine, design))
+    for name, machine in compositions(variant).items():
+        for question in Proof(machine, properties).questions():
+            if question.goal is not None:
+                yield Script(name, design, machine, question)
 
 
-def _name(question: Question) -> str:
-    return "-".join(re.sub(r"\W+", "_", part) for part in (question.property, question.action))
+def compositions(variant: Variant | None) -> dict[str, Machine]:
+    """The machines that are proved, by name; of a variant the one that has its rule."""
+    if variant is None:
+        return {name: Machine(parts, REFERENCE) for name, parts in COMPOSITIONS.items()}
+    name = next((n for n, parts in COMPOSITIONS.items() if parts == variant.parts), "machine")
+    return {name: variant.whole()}
 
 
 def _text(question: Question, machine: Machine, design: str) -> str:
