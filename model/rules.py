@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .fencing import CAREFUL, Care
+from .ordering import ORDERLY, Order
 from .terms import Value, ite, maximum, minimum, not_
 
 
@@ -131,7 +132,7 @@ def cursor_after_clearing(cursor: Any) -> Any:
 @dataclass(frozen=True)
 class Design:
     """The rules in force, one field for each place an engine applies one; those of transfers
-    are gathered in ``care``."""
+    are gathered in ``care``, those of streams in ``order``."""
 
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
@@ -140,6 +141,7 @@ class Design:
     cursor_after_refusal: Callable[[Any, Any, Claim], Any] = cursor_after_refusal
     cursor_after_clearing: Callable[[Any], Any] = cursor_after_clearing
     care: Care = CAREFUL
+    order: Order = ORDERLY
 
 
 REFERENCE = Design()

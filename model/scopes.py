@@ -11,7 +11,19 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from . import drafts, hits, limits, loads, pool, requests, rewinds, slots, store, transfers
+from . import (
+    drafts,
+    hits,
+    limits,
+    loads,
+    pool,
+    requests,
+    rewinds,
+    slots,
+    store,
+    streams,
+    transfers,
+)
 from .keys import blocks, keys
 from .machine import ActionFunction, Machine, Part
 from .rules import REFERENCE, Design
@@ -30,6 +42,10 @@ COMPOSITIONS: dict[str, tuple[Part, ...]] = {
 }
 """Parts that go together, each composition proved for all sizes; smaller ones first, since what
 one shows is not shown again of a larger one that says the same."""
+
+
+STREAM_PARTS = (streams.part, streams.tables)
+"""Kernels and copies queued now and run later: what makes the moments of the others true."""
 
 
 class UnknownName(Exception):
@@ -217,6 +233,29 @@ SCOPES: dict[str, Scope] = {
             _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=1,
                    Worker=2),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "streams",
+            "a block and a host slot: kernels, stores and loads under way, two at a time",
+            (streams.part,),
+            {"Operation": 2, "Event": 1, "Block": 1, "Slot": 1, "KV": 2},
+            {},
+        ),
+        Scope(
+            "overwrites",
+            "two blocks: a load into one that kernels read when they write the other",
+            (streams.part,),
+            {"Operation": 2, "Event": 1, "Block": 2, "Slot": 1, "KV": 2},
+            {},
+            without=("plan", "store", "evict", "see"),
+        ),
+        Scope(
+            "tables",
+            "two steps' kernels, two tables of the host's that tell them where to write",
+            STREAM_PARTS,
+            {"Operation": 2, "Event": 1, "Block": 2, "Slot": 1, "KV": 1, "Table": 2},
+            {},
+            without=("plan", "store", "load", "promote", "evict"),
         ),
     )
 }

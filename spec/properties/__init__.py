@@ -6,16 +6,18 @@ from kvoracle.model.scopes import nearest
 
 from .property import Property, Seen, Witness
 from .storing import LEMMAS, STORING
+from .streaming import STREAM_LEMMAS, STREAMING
 from .transferring import TRANSFER_LEMMAS, TRANSFERRING
 
 PLANNING: dict[str, Property] = {p.name: p for p in STORING}
 """The promises about planning, which the oracle's judge holds engines to."""
 
-PROPERTIES: dict[str, Property] = {p.name: p for p in (*STORING, *TRANSFERRING)}
+PROPERTIES: dict[str, Property] = {p.name: p for p in (*STORING, *TRANSFERRING, *STREAMING)}
 """The promises, in the order in which reports list them."""
 
 EVERYTHING: dict[str, Property] = {
-    p.name: p for p in (*STORING, *TRANSFERRING, *LEMMAS, *TRANSFER_LEMMAS)}
+    p.name: p for p in (*STORING, *TRANSFERRING, *STREAMING,
+                        *LEMMAS, *TRANSFER_LEMMAS, *STREAM_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 

@@ -19,7 +19,18 @@ from typing import Literal as OneOf
 import z3
 
 from kvoracle.model.machine import Action, Assign, Machine, Predicate
-from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Sort, Term, Variable
+from kvoracle.model.terms import (
+    Bound,
+    Literal,
+    Op,
+    Quantified,
+    Read,
+    Sort,
+    Term,
+    Variable,
+    conjuncts,
+    mentions,
+)
 
 Formula = Any
 Verdict = OneOf["proved", "refuted", "unknown"]
@@ -164,10 +175,17 @@ class Translator:
         return operations[name](*args)
 
     def holds_everywhere(self, predicate: Predicate, before: Reader | None = None) -> Formula:
-        """The predicate for all values of its parameters."""
-        fresh = [self.constant(p) for p in predicate.parameters]
-        body = self.formula(predicate.term, dict(zip(predicate.parameters, fresh)), before)
-        typed = z3.And(*(self.typed(p.sort, v) for p, v in zip(predicate.parameters, fresh)))
+        """The predicate for all values of its parameters; each conjunct for those that it
+        speaks of, so that the solver need not think up the others."""
+        return z3.And(*(self._everywhere(c, predicate.parameters, before)
+                        for c in conjuncts(predicate.term)))
+
+    def _everywhere(self, term: Term, parameters: Iterable[Bound],
+                    before: Reader | None) -> Formula:
+        spoken_of = [p for p in parameters if mentions(term, lambda t, p=p: t is p)]
+        fresh = [self.constant(p) for p in spoken_of]
+        body = self.formula(term, dict(zip(spoken_of, fresh)), before)
+        typed = z3.And(*(self.typed(p.sort, v) for p, v in zip(spoken_of, fresh)))
         return z3.ForAll(fresh, z3.Implies(typed, body)) if fresh else body
 
     def well_typed(self, variable: Variable) -> Formula:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from kvoracle.model.scopes import nearest
 
 from .designs import ALL
+from .streams import UNORDERED
 from .transfers import CARELESS
 from .variant import Variant
 
 PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 """Designs of planning: those that the oracle can drive as engines and diagnose by."""
 
-VARIANTS: dict[str, Variant] = {v.name: v for v in (*ALL, *CARELESS)}
+VARIANTS: dict[str, Variant] = {v.name: v for v in (*ALL, *CARELESS, *UNORDERED)}
 
 
 def variant(name: str) -> Variant:
