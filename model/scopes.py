@@ -36,16 +36,16 @@ ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
 TRANSFER_PARTS = (*CORE, pool.part, slots.part, transfers.part, loads.part)
 """Blocks with content, and stores and loads with a life of their own."""
 
+STREAM_PARTS = (streams.part, streams.tables)
+"""Kernels and copies queued now and run later: what makes the moments of the others true."""
+
 COMPOSITIONS: dict[str, tuple[Part, ...]] = {
     "planning": ALL_PARTS,
     "transfers": TRANSFER_PARTS,
+    "streams": STREAM_PARTS,
 }
 """Parts that go together, each composition proved for all sizes; smaller ones first, since what
 one shows is not shown again of a larger one that says the same."""
-
-
-STREAM_PARTS = (streams.part, streams.tables)
-"""Kernels and copies queued now and run later: what makes the moments of the others true."""
 
 
 class UnknownName(Exception):
@@ -132,6 +132,7 @@ def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
 # their end, planning without an offer, failures.
 _ELSEWHERE = ("retire", "settle", "refuse", "reset", "fall_short")
 _FAILURES = ("copy_out_fails", "copy_in_fails")
+_KERNELS = ("join", "leave", "launch")
 
 SCOPES: dict[str, Scope] = {
     scope.name: scope
@@ -248,6 +249,30 @@ SCOPES: dict[str, Scope] = {
             {"Operation": 2, "Event": 1, "Block": 2, "Slot": 1, "KV": 2},
             {},
             without=("plan", "store", "evict", "see"),
+        ),
+        Scope(
+            "one-slot",
+            "a host slot and two blocks: copies only, the slot used again",
+            (streams.part,),
+            {"Operation": 2, "Event": 1, "Block": 2, "Slot": 1, "KV": 2},
+            {},
+            without=_KERNELS,
+        ),
+        Scope(
+            "copies",
+            "a block and two host slots: copies only, the block used again",
+            (streams.part,),
+            {"Operation": 2, "Event": 1, "Block": 1, "Slot": 2, "KV": 2},
+            {},
+            without=_KERNELS,
+        ),
+        Scope(
+            "late",
+            "three operations and no event: a store that is queued after the next step's kernels",
+            (streams.part,),
+            {"Operation": 3, "Event": 1, "Block": 2, "Slot": 1, "KV": 2},
+            {},
+            without=("load", "promote", "evict", "leave", "record", "wait", "see"),
         ),
         Scope(
             "tables",

@@ -25,7 +25,7 @@ from typing import Annotated
 from .machine import Part, View
 from .ordering import Hazard, Who
 from .pool import BLOCK, Block
-from .terms import BOOL, Sort, Term, Value, enumeration, exists, forall, implies, ite, not_
+from .terms import BOOL, Sort, Term, Value, enumeration, exists, forall, implies, ite, lift
 
 OP = Sort("Operation", symmetric=True)
 EVENT = Sort("Event", symmetric=True)
@@ -99,19 +99,21 @@ def reads(s: View, o: Term, b: Term) -> Term:
 
 
 def conflict(s: View, o: Term, p: Term, b: Term) -> Term:
-    """Whether both touch the block and one of them writes it, or a store and a load meet in
-    one host slot."""
-    on_block = (writes(s, o, b) & (writes(s, p, b) | reads(s, p, b))) | (
+    """Whether both touch the block and one of them writes it."""
+    return (writes(s, o, b) & (writes(s, p, b) | reads(s, p, b))) | (
         reads(s, o, b) & writes(s, p, b))
-    copies = ((s.on[o] == STORE) & (s.on[p] == LOAD)) | ((s.on[o] == LOAD) & (s.on[p] == STORE))
-    both_store = (s.on[o] == STORE) & (s.on[p] == STORE)
-    return on_block | ((copies | both_store) & (s.slot[o] == s.slot[p]))
+
+
+def conflict_in_slot(s: View, o: Term, p: Term) -> Term:
+    """Whether both copy to or from one host slot and one of them stores to it."""
+    copies = (s.on[o] != COMPUTE) & (s.on[p] != COMPUTE) & (s.slot[o] == s.slot[p])
+    return copies & ((s.on[o] == STORE) | (s.on[p] == STORE))
 
 
 def _ordered(s: View, later: Who, earlier: Who, hazard: Hazard, met: Term, done: Value,
              aged: Value = True) -> Term:
     """Wherever the conflict is ``met`` and the design heeds it, it is ``done`` what orders it."""
-    return implies(met & s.rules.order.waits(later, earlier, hazard, aged), done)
+    return lift(implies(met & s.rules.order.waits(later, earlier, hazard, aged), done))
 
 
 def _queue(s: View, o: Term, stream: int, b: Term, carries: Term) -> None:

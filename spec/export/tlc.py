@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvoracle.model.scopes import Scope
+from kvoracle.model.terms import Sort
 
 from ..explore import MachineStep
 from ..properties import Property
@@ -162,12 +163,14 @@ def _state(module: Module, text: str) -> Mapping[tuple[str, tuple[int, ...]], in
         items = parsed.items() if isinstance(parsed, dict) else [((), parsed)]
         for index, each in items:
             at = index if isinstance(index, tuple) else (index,)
-            state[variable.name, tuple(_plain(i) for i in at)] = \
-                variable.sort.names.index(each) if isinstance(each, str) else _plain(each)
+            state[variable.name, tuple(map(_plain, at, variable.domain))] = \
+                _plain(each, variable.sort)
     return state
 
 
-def _plain(value: Shown) -> int:
+def _plain(value: Shown, sort: Sort) -> int:
+    if isinstance(value, str) and value in sort.names:
+        return sort.names.index(value)
     if not isinstance(value, int):
         raise ToolFailed(f"TLC shows {value} where a number belongs")
     return int(value)

@@ -9,10 +9,6 @@ from typing import Any
 from kvoracle.model.machine import Machine, Predicate, invariant, step
 
 
-PLANNING = ("requests", "keys", "blocks", "store")
-"""The parts that a property speaks of which names no others."""
-
-
 @dataclass(frozen=True)
 class Witness:
     """A situation that a property is about, to be seen at least once: else it holds vacuously."""
@@ -72,7 +68,7 @@ class Property:
     lemma: bool = False
     witnesses: tuple[Witness, ...] = ()
     bugs: tuple[str, ...] = ()
-    parts: tuple[str, ...] = PLANNING
+    parts: tuple[str, ...] = ()
     derived: bool = False
     supports: str = ""
     fatal: bool = False

@@ -14,6 +14,8 @@ from kvoracle.model.terms import exists, implies, not_
 
 from .property import Property, Seen, Witness
 
+PLANNING = ("requests", "keys", "blocks", "store")
+
 
 def _final(s: View, r: Any, g: Any) -> Any:
     return whole_chunks(s.computed[r], s.tokens_per_chunk[g])
@@ -56,6 +58,7 @@ KEYS_EQ_BLOCKS = Property(
     ),
     bugs=("vLLM#52170", "vLLM#49118", "vLLM PR52211", "vLLM PR41549"),
     fatal=True,
+    parts=PLANNING,
 )
 
 
@@ -88,6 +91,7 @@ KEYED_ONLY = Property(
         Witness("a whole computed chunk waits for its key", _computed_but_not_keyed),
     ),
     bugs=("vLLM#52170", "vLLM#33864"),
+    parts=PLANNING,
 )
 
 
@@ -124,6 +128,7 @@ NO_HOLE = Property(
         Witness("an offer is refused after an earlier store", _refused_after_a_store),
     ),
     bugs=("vLLM#46971", "vLLM#26329", "vLLM PR27697", "vLLM#33864"),
+    parts=PLANNING,
 )
 
 
@@ -169,6 +174,7 @@ NO_VOLATILE_STORE = Property(
         Witness("a draft group's volatile chunk is left out", _tail_left_out, ("drafts",)),
     ),
     bugs=("vLLM PR44784", "vLLM#34526", "vLLM PR55055"),
+    parts=PLANNING,
 )
 
 
@@ -206,6 +212,7 @@ MONOTONE_PROGRESS = Property(
     is_step=True,
     witnesses=(Witness("fewer chunks are storable than were stored", _storable_fell),),
     bugs=("vLLM PR52211", "vLLM PR50069"),
+    parts=PLANNING,
 )
 
 
@@ -252,6 +259,7 @@ EVENTUALLY_STORED = Property(
     ),
     bugs=("vLLM#52735", "vLLM PR48596", "vLLM#41704"),
     derived=True,
+    parts=PLANNING,
 )
 
 
@@ -277,6 +285,7 @@ COUNTS_IN_ORDER = Property(
         f"known and {seen.of('prompt')} in its prompt"),
     lemma=True,
     supports="NoVolatileStore",
+    parts=PLANNING,
 )
 
 
@@ -296,6 +305,7 @@ HELD_IS_KNOWN = Property(
     because=_not_final,
     lemma=True,
     supports="NoVolatileStore",
+    parts=PLANNING,
 )
 
 
@@ -317,7 +327,7 @@ TAIL_NOT_HELD = Property(
     because=_not_final,
     lemma=True,
     supports="NoVolatileStore",
-    parts=("drafts",),
+    parts=(*PLANNING, "drafts"),
 )
 
 STORING = (

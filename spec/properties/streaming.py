@@ -26,6 +26,7 @@ from kvoracle.model.streams import (
     Slot,
     Stream,
     conflict,
+    conflict_in_slot,
     reads,
     under_way,
     writes,
@@ -49,8 +50,11 @@ def _operation(seen: Seen, name: str) -> str:
 
 
 def _stream_order(s: View, o: Operation, p: Operation, b: Block) -> Any:
-    return not_(s.overtaken[o]) & implies(
-        s.earlier[o, p] & conflict(s, o, p, b), s.awaits[o, p])
+    return (
+        not_(s.overtaken[o])
+        & implies(s.earlier[o, p] & conflict(s, o, p, b), s.awaits[o, p])
+        & implies(s.earlier[o, p] & conflict_in_slot(s, o, p), s.awaits[o, p])
+    )
 
 
 def _no_edge(seen: Seen) -> str:
@@ -180,23 +184,42 @@ def _lemma(name: str, statement: str, why: str, function: Any, because: Any,
                     lemma=True, supports=supports, parts=parts, family=FAMILY)
 
 
-def _edges_under_way(s: View, o: Operation, p: Operation, q: Stream, e: Event) -> Any:
-    return (
-        implies(s.behind[q, o] | s.covers[e, o], under_way(s, o))
+def _done_is_forgotten(s: View, o: Operation, q: Stream, e: Event) -> Any:
+    return implies(s.behind[q, o], under_way(s, o)) & implies(s.covers[e, o], under_way(s, o))
+
+
+DONE_IS_FORGOTTEN = _lemma(
+    "DoneIsForgotten", "nothing waits for an operation that the host has seen done",
+    "No stream is behind it and no event covers it any more, so what is queued under its name "
+    "next is not taken for it.",
+    _done_is_forgotten,
+    lambda seen: f"something is behind operation {seen.where['o']}, which is not under way",
+    supports="StreamOrder")
+
+
+def _waits_go_back(s: View, o: Operation, p: Operation) -> Any:
+    return implies(s.awaits[o, p], s.earlier[o, p]) \
         & implies(s.earlier[o, p], under_way(s, o) & under_way(s, p))
-        & implies(s.awaits[o, p], s.earlier[o, p])
-        & implies(under_way(s, o), s.behind[s.on[o], o])
-        & implies(s.overtaken[o], under_way(s, o))
-    )
 
 
-EDGES_UNDER_WAY = _lemma(
-    "EdgesUnderWay", "what waits, waits for something queued before it and still under way",
-    "An operation that the host has seen done is behind nothing and before nothing, so its name "
-    "can be used again. As nothing waits for what was queued later, waiting never goes round in "
-    "a circle, and something can always run.",
-    _edges_under_way,
-    lambda seen: f"operation {seen.where['o']} is on record, and is not under way",
+WAITS_GO_BACK = _lemma(
+    "WaitsGoBack", "what waits, waits for something queued before it",
+    "So waiting never goes round in a circle, and of what is queued something can always run.",
+    _waits_go_back,
+    lambda seen: f"operation {seen.where['o']} waits for {seen.where['p']}, which was not queued "
+                 "before it",
+    supports="StreamOrder")
+
+
+def _own_stream(s: View, o: Operation) -> Any:
+    return implies(under_way(s, o), s.behind[s.on[o], o])
+
+
+OWN_STREAM = _lemma(
+    "OwnStream", "what is queued on a stream comes behind all that is under way on it",
+    "A stream runs in the order of queueing, so conflicts within one need no event.",
+    _own_stream,
+    lambda seen: f"the stream of operation {seen.where['o']} is not behind it",
     supports="StreamOrder")
 
 
@@ -208,20 +231,24 @@ def _one_order(s: View, o: Operation, p: Operation) -> Any:
 
 ONE_ORDER = _lemma(
     "OneOrder", "of two operations under way one was queued first",
-    "The host queues one after the other, whatever the streams make of it.",
+    "The host queues one after the other, whatever the streams make of it; that order is what "
+    "each operation is to see.",
     _one_order,
     lambda seen: f"operations {seen.where['o']} and {seen.where['p']} are both first or neither")
 
 
-def _run_in_order(s: View, o: Operation, p: Operation) -> Any:
-    return implies(s.awaits[o, p] & (s.stage[o] == RUN), s.stage[p] == RUN)
+def _write_in_order(s: View, o: Operation, p: Operation, b: Block) -> Any:
+    return implies(s.earlier[o, p] & writes(s, o, b) & writes(s, p, b) & (s.stage[o] == RUN),
+                   s.stage[p] == RUN)
 
 
-RUN_IN_ORDER = _lemma(
-    "RunInOrder", "what has run waits for nothing any more",
-    "The device heeds events and the order of each stream.",
-    _run_in_order,
-    lambda seen: f"operation {seen.where['o']} has run before {seen.where['p']}, which it waits for")
+WRITE_IN_ORDER = _lemma(
+    "WriteInOrder", "of two that write one block the one queued first runs first",
+    "The device heeds events and the order of each stream, so where each conflict has its edge, "
+    "conflicts run in the order of queueing.",
+    _write_in_order,
+    lambda seen: f"operation {seen.where['o']} has run before {seen.where['p']}, which was queued "
+                 "before it and writes the same block")
 
 
 def _last_writer(s: View, p: Operation, b: Block) -> Any:
@@ -233,9 +260,11 @@ def _last_writer(s: View, p: Operation, b: Block) -> Any:
 
 LAST_WRITER = _lemma(
     "LastWriter", "of the writers of a block that have not run, the last is known",
-    "What is due in a block is what its last writer brings.",
+    "What is due in a block is what its last writer brings. Writers before it conflict with it, "
+    "so they have run when it has.",
     _last_writer,
-    lambda seen: f"operation {seen.where['p']} writes block {seen.where['b']} after its last writer")
+    lambda seen: f"operation {seen.where['p']} writes block {seen.where['b']} after its "
+                 "last writer")
 
 
 def _last_writer_before(s: View, o: Operation, p: Operation, b: Block) -> Any:
@@ -247,10 +276,24 @@ def _last_writer_before(s: View, o: Operation, p: Operation, b: Block) -> Any:
 
 LAST_WRITER_BEFORE = _lemma(
     "LastWriterBefore", "of the writers of a block queued before an operation, the last is known",
-    "A reader is to find what the last writer before it brings, whoever comes later.",
+    "A reader is to find what the last writer before it brings, whoever writes the block after "
+    "that and however soon.",
     _last_writer_before,
     lambda seen: f"operation {seen.where['p']} writes block {seen.where['b']} between operation "
                  f"{seen.where['o']} and the one that it reads from")
+
+
+def _awaits_its_writer(s: View, o: Operation, b: Block) -> Any:
+    return implies(s.fed[o, b] & reads(s, o, b), s.awaits[o, s.feeder[o, b]])
+
+
+AWAITS_ITS_WRITER = _lemma(
+    "AwaitsItsWriter", "an operation waits for the one that writes what it is to read",
+    "Read after write, of the one writer that matters. So when it runs, what it is to read has "
+    "come.",
+    _awaits_its_writer,
+    lambda seen: f"operation {seen.where['o']} does not wait for the last writer of block "
+                 f"{seen.where['b']} before it")
 
 
 def _due_comes(s: View, b: Block) -> Any:
@@ -278,8 +321,10 @@ def _sought_comes(s: View, o: Operation, b: Block) -> Any:
 
 
 SOUGHT_COMES = _lemma(
-    "SoughtComes", "what an operation is to read lies there, or the last writer before it brings it",
-    "And stays there until it has run, because later writers wait for it.",
+    "SoughtComes",
+    "what an operation is to read lies there, or the last writer before it brings it",
+    "And it stays there until the operation has run, because later writers conflict with it and "
+    "wait for it.",
     _sought_comes,
     lambda seen: f"operation {seen.where['o']} is to find the KV of "
                  f"{seen.get('sought', seen.where['o'], seen.where['b'])} in block "
@@ -310,7 +355,8 @@ def _one_store(s: View, o: Operation, p: Operation) -> Any:
 
 ONE_STORE = _lemma(
     "OneStore", "a slot is filled by one store, with its key's KV",
-    "And is not ready before the host has seen the store done.",
+    "And it is not ready before the host has seen the store done, so that nobody else fills it "
+    "meanwhile.",
     _one_store,
     lambda seen: f"the store {seen.where['o']} fills a slot that is not its own to fill")
 
@@ -328,19 +374,31 @@ SLOT_BYTES = _lemma(
                  f"its key's is {seen.get('key', seen.where['h'])}")
 
 
-def _load_source(s: View, o: Operation, p: Operation) -> Any:
-    loading = (s.on[o] == LOAD) & under_way(s, o)
-    return implies((s.stage[o] == QUEUED) & loading, s.bytes[s.slot[o]] == s.carries[o]) \
-        & implies(loading & (s.on[p] == STORE) & (s.slot[o] == s.slot[p]),
-                  not_(s.earlier[o, p]))
+def _load_source(s: View, o: Operation) -> Any:
+    return implies((s.on[o] == LOAD) & (s.stage[o] == QUEUED),
+                   s.bytes[s.slot[o]] == s.carries[o])
 
 
 LOAD_SOURCE = _lemma(
     "LoadSource", "a slot keeps what a queued load is to read",
-    "A load is queued only from a slot that is ready, and whoever fills the slot again comes "
-    "behind it.",
+    "Whoever fills the slot again comes behind the load, on whichever stream, and the host waits "
+    "until it has seen it done.",
     _load_source,
     lambda seen: f"the load {seen.where['o']} is to read what its slot does not hold")
+
+
+def _load_after_store(s: View, o: Operation, p: Operation) -> Any:
+    met = (s.on[o] == LOAD) & (s.on[p] == STORE) & (s.slot[o] == s.slot[p])
+    return implies(met, not_(s.earlier[o, p]))
+
+
+LOAD_AFTER_STORE = _lemma(
+    "LoadAfterStore", "no load is queued while the store that fills its slot is under way",
+    "A load reads a slot that is ready, and it is ready when the host has seen the store done; "
+    "no event is asked for between the two.",
+    _load_after_store,
+    lambda seen: f"the load {seen.where['o']} was queued while the store {seen.where['p']} was "
+                 "filling its slot")
 
 
 def _table_is_kept(s: View, o: Operation, p: Operation) -> Any:
@@ -360,6 +418,7 @@ TABLE_IS_KEPT = _lemma(
 
 STREAMING = (STREAM_ORDER, TRUE_READS)
 STREAM_LEMMAS = (
-    EDGES_UNDER_WAY, ONE_ORDER, RUN_IN_ORDER, LAST_WRITER, LAST_WRITER_BEFORE, DUE_COMES,
-    SOUGHT_COMES, PLANNED_IS_KEPT, ONE_STORE, SLOT_BYTES, LOAD_SOURCE, TABLE_IS_KEPT,
+    DONE_IS_FORGOTTEN, WAITS_GO_BACK, OWN_STREAM, ONE_ORDER, WRITE_IN_ORDER, LAST_WRITER,
+    LAST_WRITER_BEFORE, AWAITS_ITS_WRITER, DUE_COMES, SOUGHT_COMES, PLANNED_IS_KEPT, ONE_STORE,
+    SLOT_BYTES, LOAD_SOURCE, LOAD_AFTER_STORE, TABLE_IS_KEPT,
 )

@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import is_
 from typing import Any
 from typing import Literal as OneOf
 
@@ -182,7 +184,7 @@ class Translator:
 
     def _everywhere(self, term: Term, parameters: Iterable[Bound],
                     before: Reader | None) -> Formula:
-        spoken_of = [p for p in parameters if mentions(term, lambda t, p=p: t is p)]
+        spoken_of = [p for p in parameters if mentions(term, partial(is_, p))]
         fresh = [self.constant(p) for p in spoken_of]
         body = self.formula(term, dict(zip(spoken_of, fresh)), before)
         typed = z3.And(*(self.typed(p.sort, v) for p, v in zip(spoken_of, fresh)))

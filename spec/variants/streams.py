@@ -45,7 +45,7 @@ STEP_LATE_IS_NO_EVENT = _unordered(
     "a store is queued a step late, and does not wait for the kernels of the step before",
     "an event of the compute stream before a store",
     "half of vLLM PR31341: a step has passed for the host, on the device none need have",
-    _but("store", "kernel", "RAW", not_),
+    _but("store", "kernel", "RAW", not_), scope="late",
 )
 
 LATE_STORE_UNFENCED = _unordered(
@@ -61,7 +61,7 @@ STORE_OF_WHAT_LOADS = _unordered(
     "a store does not wait for the load that fills its block",
     "an event of the load stream before a store",
     "vLLM issue #34526: blocks are stored that are still being filled",
-    _but("store", "load", "RAW"),
+    _but("store", "load", "RAW"), scope="copies",
 )
 
 STORE_OVER_SLOT = _unordered(
@@ -69,7 +69,7 @@ STORE_OVER_SLOT = _unordered(
     "a slot is stored to while a load of what was in it is queued",
     "an event of the load stream before a slot is used again",
     "vLLM PR41956 (review): a reset, and a new store writes a slot that a load still reads",
-    _but("store", "load", "WAR"),
+    _but("store", "load", "WAR"), scope="one-slot",
 )
 
 READY_AT_QUEUEING = _unordered(
@@ -77,7 +77,7 @@ READY_AT_QUEUEING = _unordered(
     "a slot counts as filled when the store to it is queued",
     "the host's wait until it has seen the store done",
     "tpu-inference PR3152: readable though half stored; LMCache#4991",
-    Order(ready=lambda queued, seen: queued),
+    Order(ready=lambda queued, seen: queued), scope="one-slot",
 )
 
 # --- kernels -------------------------------------------------------------------------
@@ -121,7 +121,7 @@ LOAD_OVER_STORE = _unordered(
     "a load does not wait for the store that still reads its block",
     "an event of the store stream before a load",
     "SGLang PR20611; vLLM PR31341 with PR48596",
-    _but("load", "store", "WAR"),
+    _but("load", "store", "WAR"), scope="copies",
 )
 
 # --- the host ------------------------------------------------------------------------

@@ -179,8 +179,8 @@ def _toy(actions: Iterable[Callable[..., None]], things: int = 2, count: int = 4
 
 def _property(name: str, function: Callable[..., Any], is_step: bool = False,
               *witnesses: Witness) -> Property:
-    return replace(EVERYTHING["CountsInOrder"], name=name, function=function, is_step=is_step,
-                   witnesses=witnesses)
+    return replace(EVERYTHING["CountsInOrder"], name=name, function=function, parts=(),
+                   is_step=is_step, witnesses=witnesses)
 
 
 def _never_negative(s: View, r: Thing) -> Term:

@@ -58,7 +58,7 @@ def _copied(s: View, r: Thing) -> Term:
 
 
 def _property(name: str, function: Callable[..., Term]) -> Property:
-    return replace(EVERYTHING["CountsInOrder"], name=name, function=function)
+    return replace(EVERYTHING["CountsInOrder"], name=name, function=function, parts=())
 
 
 def _larger(monkeypatch: pytest.MonkeyPatch, part: Part,

@@ -42,6 +42,12 @@ COUNTS = {  # distinct, generated, cut, depth
     "slots": (110_865, 537_744, 51_880, 34),
     "ranks": (2_255, 9_239, 0, 20),
     "workers": (7_955, 41_456, 0, 31),
+    "streams": (23_352, 211_308, 0, 20),
+    "overwrites": (137_036, 1_264_264, 0, 16),
+    "one-slot": (12_848, 99_288, 0, 19),
+    "copies": (34_888, 299_032, 0, 20),
+    "late": (26_268, 47_396, 0, 9),
+    "tables": (17_168, 156_224, 0, 14),
 }
 
 
@@ -373,7 +379,7 @@ def test_a_violation_at_first_has_an_empty_run() -> None:
     def never(s: View, r: Thing) -> Term:
         return s.x[r] == 1
 
-    bad = replace(EVERYTHING["CountsInOrder"], name="Never", function=never)
+    bad = replace(EVERYTHING["CountsInOrder"], name="Never", function=never, parts=())
     machine = where.machine()
     found = explore(ReferenceBackend(machine, where), machine, where, properties=[bad])
     assert found.violation is not None and found.violation.run == () and found.distinct == 1

@@ -49,7 +49,8 @@ def _shown(module: Module, layout: Layout, state: bytes) -> Mapping[str, Any]:
     shown: dict[str, Any] = {}
     for variable in module.machine.state:
         cells = {}
-        for index, value in layout.unpack(state)[variable.name].items():
+        for at, value in layout.unpack(state)[variable.name].items():
+            index = tuple(s.names[i] if s.names else i for s, i in zip(variable.domain, at))
             each: Any = bool(value) if variable.sort.is_bool else value
             cells[index if len(index) > 1 else index[0] if index else ()] = \
                 variable.sort.names[value] if variable.sort.names else each

@@ -212,7 +212,7 @@ def _toy(*actions: Callable[..., None]) -> Machine:
 
 
 def _property(function: Callable[..., Term]) -> Property:
-    return replace(EVERYTHING["CountsInOrder"], name="Kept", function=function)
+    return replace(EVERYTHING["CountsInOrder"], name="Kept", function=function, parts=())
 
 
 def _below(s: View, r: Thing) -> Term:

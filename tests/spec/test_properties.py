@@ -9,9 +9,17 @@ import pytest
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
-from kvoracle.model.scopes import ALL_PARTS, CORE, SCOPES, TRANSFER_PARTS, UnknownName
+from kvoracle.model.scopes import (
+    ALL_PARTS,
+    CORE,
+    SCOPES,
+    STREAM_PARTS,
+    TRANSFER_PARTS,
+    UnknownName,
+)
 from kvoracle.spec.explore import Exploration
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, named
+from kvoracle.spec.properties.streaming import STREAM_LEMMAS, STREAMING
 from kvoracle.spec.properties.transferring import TRANSFER_LEMMAS, TRANSFERRING
 from kvoracle.spec.variants import VARIANTS
 
@@ -55,10 +63,15 @@ def test_promises_come_before_lemmas_and_are_all_of_them() -> None:
 def test_a_property_applies_only_where_its_parts_are() -> None:
     core, whole = Machine(CORE, REFERENCE), Machine(ALL_PARTS, REFERENCE)
     moved = {p.name for p in (*TRANSFERRING, *TRANSFER_LEMMAS)}
-    assert {n for n, p in EVERYTHING.items() if not p.applies(core)} == {"TailNotHeld"} | moved
-    assert {n for n, p in EVERYTHING.items() if not p.applies(whole)} == moved
+    queued = {p.name for p in (*STREAMING, *STREAM_LEMMAS)}
+    elsewhere = moved | queued
+    assert {n for n, p in EVERYTHING.items() if not p.applies(core)} == {"TailNotHeld"} | elsewhere
+    assert {n for n, p in EVERYTHING.items() if not p.applies(whole)} == elsewhere
     transfers = Machine(TRANSFER_PARTS, REFERENCE)
-    assert {n for n, p in EVERYTHING.items() if not p.applies(transfers)} == {"TailNotHeld"}
+    assert {n for n, p in EVERYTHING.items() if not p.applies(transfers)} == {
+        "TailNotHeld"} | queued
+    streams = Machine(STREAM_PARTS, REFERENCE)
+    assert {n for n, p in EVERYTHING.items() if p.applies(streams)} == queued
 
 
 def test_an_unknown_property_names_the_near_ones() -> None:

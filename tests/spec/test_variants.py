@@ -45,6 +45,19 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "largest-rank-counts": {"WorkerAgreement": 8, "TrueBytes": 11, "LoadedBytes": 17},
     "refused-with-room": {"NoStall": 7},
     "failed-keeps-its-slot": {"NoLeak": 10},
+    "store-beside-kernels": {"StreamOrder": 4, "TrueReads": 5},
+    "step-late-is-no-event": {"StreamOrder": 6, "TrueReads": 7},
+    "late-store-unfenced": {"TrueReads": 8},
+    "store-of-what-loads": {"StreamOrder": 4, "TrueReads": 5},
+    "store-over-slot": {"StreamOrder": 5, "TrueReads": 7},
+    "ready-at-queueing": {"StreamOrder": 3, "TrueReads": 6},
+    "kernels-before-load": {"StreamOrder": 4, "TrueReads": 5},
+    "kernels-over-store": {"StreamOrder": 4, "TrueReads": 6},
+    "load-over-reads": {"StreamOrder": 6, "TrueReads": 8},
+    "load-over-writes": {"StreamOrder": 5, "TrueReads": 7},
+    "load-over-store": {"StreamOrder": 4, "TrueReads": 6},
+    "host-over-slot": {"StreamOrder": 4, "TrueReads": 5},
+    "table-written-early": {"StreamOrder": 3, "TrueReads": 5},
 }
 
 
@@ -53,7 +66,7 @@ def test_a_variant_breaks_what_it_says_by_a_shortest_run(
     name: str, variant_search: Callable[[str], Exploration]
 ) -> None:
     found = variant_search(name)
-    assert found.complete
+    assert found.complete or found.violations.keys() == found.evaluated.keys()  # all it can break
     assert set(found.violations) == set(VARIANTS[name].breaks)
     assert {p: len(v.run) for p, v in found.violations.items()} == SHORTEST[name]
 
