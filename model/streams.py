@@ -25,16 +25,15 @@ from typing import Annotated
 from .machine import Part, View
 from .ordering import Hazard, Who
 from .pool import BLOCK, Block
+from .slots import SLOT, Slot
 from .terms import BOOL, Sort, Term, Value, enumeration, exists, forall, implies, ite, lift
 
 OP = Sort("Operation", symmetric=True)
 EVENT = Sort("Event", symmetric=True)
-SLOT = Sort("Slot", symmetric=True)
 KV = Sort("KV", symmetric=True)
 TABLE = Sort("Table", symmetric=True)
 Operation = Annotated[Term, OP]
 Event = Annotated[Term, EVENT]
-Slot = Annotated[Term, SLOT]
 Content = Annotated[Term, KV]
 Table = Annotated[Term, TABLE]
 
@@ -98,10 +97,13 @@ def reads(s: View, o: Term, b: Term) -> Term:
     return ((s.on[o] == STORE) & (s.block[o] == b)) | ((s.on[o] == COMPUTE) & s.context[o, b])
 
 
-def conflict(s: View, o: Term, p: Term, b: Term) -> Term:
-    """Whether both touch the block and one of them writes it."""
-    return (writes(s, o, b) & (writes(s, p, b) | reads(s, p, b))) | (
-        reads(s, o, b) & writes(s, p, b))
+def conflict(s: View, o: Term, p: Term) -> Term:
+    """Whether both touch a block and one of them writes it."""
+    return (
+        (writes(s, o, s.block[p]) & writes(s, p, s.block[o]))
+        | (reads(s, o, s.block[p]) & (s.on[p] != STORE))
+        | (reads(s, p, s.block[o]) & (s.on[o] != STORE))
+    )
 
 
 def conflict_in_slot(s: View, o: Term, p: Term) -> Term:

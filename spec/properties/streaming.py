@@ -12,6 +12,7 @@ from typing import Any
 
 from kvoracle.model.machine import View
 from kvoracle.model.pool import Block
+from kvoracle.model.slots import Slot
 from kvoracle.model.streams import (
     COMPUTE,
     FILLING,
@@ -23,7 +24,6 @@ from kvoracle.model.streams import (
     STORE,
     Event,
     Operation,
-    Slot,
     Stream,
     conflict,
     conflict_in_slot,
@@ -49,10 +49,10 @@ def _operation(seen: Seen, name: str) -> str:
 # --- StreamOrder -----------------------------------------------------------------
 
 
-def _stream_order(s: View, o: Operation, p: Operation, b: Block) -> Any:
+def _stream_order(s: View, o: Operation, p: Operation) -> Any:
     return (
         not_(s.overtaken[o])
-        & implies(s.earlier[o, p] & conflict(s, o, p, b), s.awaits[o, p])
+        & implies(s.earlier[o, p] & conflict(s, o, p), s.awaits[o, p])
         & implies(s.earlier[o, p] & conflict_in_slot(s, o, p), s.awaits[o, p])
     )
 
@@ -237,31 +237,17 @@ ONE_ORDER = _lemma(
     lambda seen: f"operations {seen.where['o']} and {seen.where['p']} are both first or neither")
 
 
-def _write_in_order(s: View, o: Operation, p: Operation, b: Block) -> Any:
-    return implies(s.earlier[o, p] & writes(s, o, b) & writes(s, p, b) & (s.stage[o] == RUN),
-                   s.stage[p] == RUN)
-
-
-WRITE_IN_ORDER = _lemma(
-    "WriteInOrder", "of two that write one block the one queued first runs first",
-    "The device heeds events and the order of each stream, so where each conflict has its edge, "
-    "conflicts run in the order of queueing.",
-    _write_in_order,
-    lambda seen: f"operation {seen.where['o']} has run before {seen.where['p']}, which was queued "
-                 "before it and writes the same block")
-
-
 def _last_writer(s: View, p: Operation, b: Block) -> Any:
     w = s.writer[b]
     return implies(s.written[b], under_way(s, w) & writes(s, w, b)) \
-        & implies((s.stage[p] == QUEUED) & writes(s, p, b),
-                  s.written[b] & ((p == w) | s.earlier[w, p]))
+        & implies((s.stage[p] == QUEUED) & writes(s, p, b), s.written[b] & (
+            (p == w) | (s.earlier[w, p] & (s.stage[w] == QUEUED))))
 
 
 LAST_WRITER = _lemma(
     "LastWriter", "of the writers of a block that have not run, the last is known",
-    "What is due in a block is what its last writer brings. Writers before it conflict with it, "
-    "so they have run when it has.",
+    "What is due in a block is what its last writer brings. The writers before it conflict with "
+    "it, so while one of them has not run, it has not either.",
     _last_writer,
     lambda seen: f"operation {seen.where['p']} writes block {seen.where['b']} after its "
                  "last writer")
@@ -270,8 +256,8 @@ LAST_WRITER = _lemma(
 def _last_writer_before(s: View, o: Operation, p: Operation, b: Block) -> Any:
     f = s.feeder[o, b]
     return implies(s.fed[o, b], s.earlier[o, f] & writes(s, f, b)) \
-        & implies(s.earlier[o, p] & (s.stage[p] == QUEUED) & writes(s, p, b),
-                  s.fed[o, b] & ((p == f) | s.earlier[f, p]))
+        & implies(s.earlier[o, p] & (s.stage[p] == QUEUED) & writes(s, p, b), s.fed[o, b] & (
+            (p == f) | (s.earlier[f, p] & (s.stage[f] == QUEUED))))
 
 
 LAST_WRITER_BEFORE = _lemma(
@@ -281,19 +267,6 @@ LAST_WRITER_BEFORE = _lemma(
     _last_writer_before,
     lambda seen: f"operation {seen.where['p']} writes block {seen.where['b']} between operation "
                  f"{seen.where['o']} and the one that it reads from")
-
-
-def _awaits_its_writer(s: View, o: Operation, b: Block) -> Any:
-    return implies(s.fed[o, b] & reads(s, o, b), s.awaits[o, s.feeder[o, b]])
-
-
-AWAITS_ITS_WRITER = _lemma(
-    "AwaitsItsWriter", "an operation waits for the one that writes what it is to read",
-    "Read after write, of the one writer that matters. So when it runs, what it is to read has "
-    "come.",
-    _awaits_its_writer,
-    lambda seen: f"operation {seen.where['o']} does not wait for the last writer of block "
-                 f"{seen.where['b']} before it")
 
 
 def _due_comes(s: View, b: Block) -> Any:
@@ -387,18 +360,18 @@ LOAD_SOURCE = _lemma(
     lambda seen: f"the load {seen.where['o']} is to read what its slot does not hold")
 
 
-def _load_after_store(s: View, o: Operation, p: Operation) -> Any:
-    met = (s.on[o] == LOAD) & (s.on[p] == STORE) & (s.slot[o] == s.slot[p])
-    return implies(met, not_(s.earlier[o, p]))
+def _load_before_store(s: View, o: Operation, p: Operation) -> Any:
+    loads, stores = under_way(s, o) & (s.on[o] == LOAD), under_way(s, p) & (s.on[p] == STORE)
+    return implies(loads & stores & (s.slot[o] == s.slot[p]), s.awaits[p, o])
 
 
-LOAD_AFTER_STORE = _lemma(
-    "LoadAfterStore", "no load is queued while the store that fills its slot is under way",
-    "A load reads a slot that is ready, and it is ready when the host has seen the store done; "
-    "no event is asked for between the two.",
-    _load_after_store,
-    lambda seen: f"the load {seen.where['o']} was queued while the store {seen.where['p']} was "
-                 "filling its slot")
+LOAD_BEFORE_STORE = _lemma(
+    "LoadBeforeStore", "of a load and a store that meet in a slot the store waits for the load",
+    "A load reads a slot that is ready, and it is ready when the host has seen the store done. "
+    "So the store that a load meets is that of the slot's next key.",
+    _load_before_store,
+    lambda seen: f"the store {seen.where['p']} does not wait for the load {seen.where['o']} of "
+                 "what was in its slot")
 
 
 def _table_is_kept(s: View, o: Operation, p: Operation) -> Any:
@@ -418,7 +391,7 @@ TABLE_IS_KEPT = _lemma(
 
 STREAMING = (STREAM_ORDER, TRUE_READS)
 STREAM_LEMMAS = (
-    DONE_IS_FORGOTTEN, WAITS_GO_BACK, OWN_STREAM, ONE_ORDER, WRITE_IN_ORDER, LAST_WRITER,
-    LAST_WRITER_BEFORE, AWAITS_ITS_WRITER, DUE_COMES, SOUGHT_COMES, PLANNED_IS_KEPT, ONE_STORE,
-    SLOT_BYTES, LOAD_SOURCE, LOAD_AFTER_STORE, TABLE_IS_KEPT,
+    DONE_IS_FORGOTTEN, WAITS_GO_BACK, OWN_STREAM, ONE_ORDER, LAST_WRITER, LAST_WRITER_BEFORE,
+    DUE_COMES, SOUGHT_COMES, PLANNED_IS_KEPT, ONE_STORE, SLOT_BYTES, LOAD_SOURCE,
+    LOAD_BEFORE_STORE, TABLE_IS_KEPT,
 )
