@@ -217,7 +217,8 @@ def _own_stream(s: View, o: Operation) -> Any:
 
 OWN_STREAM = _lemma(
     "OwnStream", "what is queued on a stream comes behind all that is under way on it",
-    "A stream runs in the order of queueing, so conflicts within one need no event.",
+    "A stream runs in the order of queueing, so conflicts between two of its operations need no "
+    "event.",
     _own_stream,
     lambda seen: f"the stream of operation {seen.where['o']} is not behind it",
     supports="StreamOrder")
