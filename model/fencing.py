@@ -18,19 +18,28 @@ POOLED = enumeration("Pooled", "missing", "pending", "ready")
 MISSING, PENDING, READY = range(3)
 
 
-def still_reads(copied: Any, finished: Any, preempted: Any) -> Any:
+def still_reads(copied: Any, submitted: Any, finished: Any, preempted: Any) -> Any:
     """Whether the next writer of a block waits for a store that reads it on some worker.
 
-    However the store's request stands: the copy is no less under way because the request has
-    finished or was preempted (vLLM PR48596, issue #52360).
+    However the store and its request stand: the copy is no less to come because it is planned
+    and not submitted yet, or because the request has finished or was preempted (vLLM PR31341,
+    PR48596, issue #52360).
     """
-    del finished, preempted
+    del submitted, finished, preempted
     return not_(copied)
 
 
-def load_waits(copied: Any) -> Any:
+def load_waits(copied: Any, submitted: Any) -> Any:
     """Whether a load into a block waits for a store that reads it on some worker."""
+    del submitted
     return not_(copied)
+
+
+def submits(running: Any) -> Any:
+    """Whether planned stores are submitted, with or without a request that is ``running``: the
+    last ones have none to wait for (vLLM PR42611)."""
+    del running
+    return True
 
 
 def complete(some: Any, every: Any) -> Any:
@@ -66,9 +75,15 @@ def refusable(room: Any, several: Any) -> Any:
 
 
 def droppable(pooled: Any, pinned: Any) -> Any:
-    """Whether a reset drops a key at once: what a transfer reads or writes stays until it is
-    over (vLLM PR41956, review)."""
-    return evictable(pooled, pinned)
+    """Whether a reset drops a key at once: what a load reads stays until it is over (vLLM
+    PR41956, review)."""
+    return (pooled != MISSING) & not_(pinned)
+
+
+def reusable(late: Any) -> Any:
+    """Whether a slot may be given to another key: not while a worker may still write it, ``late``,
+    for a store that a reset has dropped (vLLM PR41956, review)."""
+    return not_(late)
 
 
 def loadable(pooled: Any) -> Any:
@@ -88,21 +103,25 @@ class Care:
     ``pins``: a load pins its keys until it has ended.  ``forgets_reused``: when a block of an
     ended request goes to another one, the planner's list of its blocks is empty from then on.
     ``exclusive``: a load waits for the request's own stores.  ``frees_failed``: the slot of a
-    key whose store failed is free again.
+    key whose store failed is free again.  ``drops_jobs``: a reset drops the stores under way, and
+    what their workers report later is ignored.
     """
 
-    still_reads: Callable[[Any, Any, Any], Any] = still_reads
-    load_waits: Callable[[Any], Any] = load_waits
+    still_reads: Callable[[Any, Any, Any, Any], Any] = still_reads
+    load_waits: Callable[[Any, Any], Any] = load_waits
+    submits: Callable[[Any], Any] = submits
     complete: Callable[[Any, Any], Any] = complete
     outcome: Callable[[Any], Any] = outcome
     evictable: Callable[[Any, Any], Any] = evictable
     counts_slot: Callable[[Any, Any], Any] = counts_slot
     refusable: Callable[[Any, Any], Any] = refusable
     droppable: Callable[[Any, Any], Any] = droppable
+    reusable: Callable[[Any], Any] = reusable
     loadable: Callable[[Any], Any] = loadable
     frees_at_abort: Callable[[Any], Any] = frees_at_abort
     pins: bool = True
     frees_failed: bool = True
+    drops_jobs: bool = True
     forgets_reused: bool = True
     exclusive: bool = True
 

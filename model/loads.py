@@ -64,7 +64,7 @@ def plan_load(s: View, r: Request, n: Tokens) -> None:
     s.require("a block for each chunk of the hit", has_blocks(s, r, n))
     s.require("no store still reads what is written", fenced(
         s, lambda b: (s.hold[b, r] == HOLDS) & (s.place_c[b] < chunks(s.place_g[b])),
-        lambda q, done: s.rules.care.load_waits(done)))
+        lambda q, done, submitted: s.rules.care.load_waits(done, submitted)))
     s.hit[r] = n
     s.pin.where(lambda r2, g, c: (r2 == r) & (c < chunks(g)) & s.rules.care.pins, True)
     s.origin.where(lambda r2, g, c: (r2 == r) & (c < chunks(g)),

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from .terms import (
+    TRUE,
     Bound,
     Literal,
     NotationError,
@@ -178,8 +179,11 @@ class View:
         return any(p.name == part for p in self.machine.parts)
 
     def require(self, name: str, *conditions: Value) -> None:
-        """The action is possible only if all the conditions hold."""
-        self.requirements.append(Requirement(name, conjunction(conditions)))
+        """The action is possible only if all the conditions hold; what always holds under the
+        design is no requirement."""
+        condition = conjunction(conditions)
+        if condition is not TRUE:
+            self.requirements.append(Requirement(name, condition))
 
     def write(self, update: Update) -> None:
         if update.variable.rigid:

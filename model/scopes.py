@@ -219,6 +219,16 @@ SCOPES: dict[str, Scope] = {
             without=(*_ELSEWHERE, *_FAILURES, "sample", "finish", "abort"),
         ),
         Scope(
+            "resets",
+            "two requests of two texts, one slot: a reset while its key is stored or loaded",
+            TRANSFER_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=2, Text=2, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=("retire", "settle", "refuse", "fall_short", *_FAILURES, "evict", "sample",
+                     "finish", "abort"),
+        ),
+        Scope(
             "ranks",
             "one request, two workers with different numbers of slots; refusals",
             TRANSFER_PARTS,

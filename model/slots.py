@@ -29,6 +29,8 @@ part.variable("slot_text", (SLOT,), TEXT, "that key's text")
 part.variable("slot_g", (SLOT,), GROUP, "that key's group")
 part.variable("slot_c", (SLOT,), CHUNK, "that key's chunk")
 part.variable("short", (SLOT, WORKER), BOOL, "the worker's memory ends before the slot")
+part.variable("late", (SLOT, WORKER), BOOL,
+              "the worker may still write the slot, for a store that a reset has dropped")
 part.variable("byte_text", (SLOT, WORKER), TEXT, "whose KV lies in a worker's share of the slot")
 part.variable("byte_g", (SLOT, WORKER), GROUP, "which group's KV lies there")
 part.variable("byte_end", (SLOT, WORKER), CHUNKS,
@@ -60,7 +62,8 @@ def is_free(s: View, h: Term) -> Term:
     there = s.rules.care.counts_slot(
         exists(WORKER, lambda w: not_(s.short[h, w])),
         forall(WORKER, lambda w: not_(s.short[h, w])))
-    return lift(there & not_(s.taken[h]))
+    late = exists(WORKER, lambda w: s.late[h, w])
+    return lift(there & s.rules.care.reusable(late) & not_(s.taken[h]))
 
 
 def has_room(s: View) -> Term:
@@ -115,5 +118,5 @@ def _no_room(s: View, r: Request) -> None:
 
 @part.extend("reset")
 def _drop(s: View) -> None:
-    """What nothing reads or writes is dropped; what is under way arrives later."""
+    """What no load reads is gone."""
     give_up(s, lambda t, g, c: s.rules.care.droppable(s.pooled[t, g, c], pinned(s, t, g, c)))

@@ -1,9 +1,10 @@
 """Part *transfers*: stores with a life of their own.
 
 A planned store names the block to read and the slot to fill, and makes its key *pending*.
-Each worker copies its share of a chunk when it gets to it, and what it copies is what the
-block holds at that moment.  When all have reported, the key is *ready*, or given up if a
-copy failed.  Until then nothing may write the block: this is the fence.
+Once it is submitted, each worker copies its share of the chunk when it gets to it, and what
+it copies is what the block holds at that moment.  When all have reported, the key is
+*ready*, or given up if a copy failed.  Until then nothing may write the block: this is the
+fence.  A reset drops the stores under way; their workers write the slots all the same.
 
 An offer is made a chunk at a time here, so that each names its slot.  An engine that offers
 several at once takes several of these steps in a row.
@@ -17,31 +18,44 @@ from .fencing import MISSING, PENDING
 from .keys import CHUNK, Chunk, Chunks
 from .machine import Part, View
 from .pool import BLOCK, TEXT, WORKER, Worker, written
-from .requests import GROUP, PREEMPTED, REQUEST, Group, Request, Tokens, ended
+from .requests import (
+    GROUP,
+    PREEMPTED,
+    REQUEST,
+    RUNNING,
+    Group,
+    Request,
+    Tokens,
+    ended,
+)
 from .slots import SLOT, Slot, give_up, is_free
-from .terms import BOOL, Term, Value, exists, forall, implies, ite
+from .terms import BOOL, Term, Value, exists, forall, implies, ite, lift, not_
 
 part = Part("transfers", "transfers: stores under way, workers")
 part.variable("flight", (REQUEST, GROUP, CHUNK), BOOL, "a store of the chunk is under way")
 part.variable("source", (REQUEST, GROUP, CHUNK), BLOCK, "the block that it reads")
 part.variable("target", (REQUEST, GROUP, CHUNK), SLOT, "the slot that it writes")
+part.variable("submitted", (REQUEST, GROUP, CHUNK), BOOL, "the workers know of the store")
 part.variable("copied", (REQUEST, GROUP, CHUNK, WORKER), BOOL, "the worker is done with it")
 part.variable("failed", (REQUEST, GROUP, CHUNK), BOOL, "a worker could not copy its share")
-part.ghost("filler", (TEXT, GROUP, CHUNK), REQUEST, "whose store is to fill the pending key")
+part.variable("filler", (TEXT, GROUP, CHUNK), REQUEST, "whose store is to fill the pending key")
 
 
 def fenced(s: View, writes: Callable[[Term], Value],
-           waits: Callable[[Term, Term], Value]) -> Term:
-    """Whether no store that must be waited for (by request, by done) reads what is written."""
+           waits: Callable[[Term, Term, Term], Value]) -> Term:
+    """Whether no store that must be waited for (by its request, whether it is copied, whether
+    it is submitted) reads what is written."""
     return forall(REQUEST, GROUP, CHUNK, WORKER, lambda q, h, d, w: implies(
-        s.flight[q, h, d] & waits(q, s.copied[q, h, d, w]) & writes(s.source[q, h, d]), False))
+        s.flight[q, h, d] & waits(q, s.copied[q, h, d, w], s.submitted[q, h, d])
+        & writes(s.source[q, h, d]), False))
 
 
 @part.extend("compute")
 def _fence(s: View, r: Request, n: Tokens) -> None:
     s.require("no store still reads what is written", fenced(
         s, lambda b: written(s, b, r, n),
-        lambda q, done: s.rules.care.still_reads(done, ended(s, q), s.life[q] == PREEMPTED)))
+        lambda q, done, submitted: s.rules.care.still_reads(
+            done, submitted, ended(s, q), s.life[q] == PREEMPTED)))
 
 
 @part.extend("plan_store", ", slot {h}")
@@ -63,10 +77,20 @@ def _take_off(s: View, r: Request, g: Group, n: Chunks, d: Chunks, h: Slot) -> N
     s.slot_text[h], s.slot_g[h], s.slot_c[h] = t, g, c
 
 
+@part.action("the store of chunk {c} of request {r} in group {g} is submitted")
+def submit(s: View, r: Request, g: Group, c: Chunk) -> None:
+    """In a later step than it was planned in, whoever runs then (vLLM PR31341, PR42611)."""
+    s.require("planned", s.flight[r, g, c])
+    s.require("once", not_(s.submitted[r, g, c]))
+    s.require("may be submitted now", lift(s.rules.care.submits(
+        exists(REQUEST, lambda q: s.life[q] == RUNNING))))
+    s.submitted[r, g, c] = True
+
+
 @part.action("worker {w} copies chunk {c} of request {r} in group {g} to the host")
 def copy_out(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> None:
     """Whatever the block holds now comes to lie in the slot, if the worker has it."""
-    s.require("under way", s.flight[r, g, c])
+    s.require("under way", s.flight[r, g, c], s.submitted[r, g, c])
     s.require("once", s.copied[r, g, c, w] == 0)
     b, h = s.source[r, g, c], s.target[r, g, c]
     s.byte_text[h, w] = ite(s.short[h, w], 0, s.tag_text[b, w])
@@ -79,7 +103,7 @@ def copy_out(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> None:
              external=True)
 def copy_out_fails(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> None:
     """It is done with the chunk all the same, and what lies in the slot is nobody's KV."""
-    s.require("under way", s.flight[r, g, c])
+    s.require("under way", s.flight[r, g, c], s.submitted[r, g, c])
     s.require("once", s.copied[r, g, c, w] == 0)
     h = s.target[r, g, c]
     s.byte_text[h, w] = 0
@@ -100,6 +124,7 @@ def report_store(s: View, r: Request, g: Group, c: Chunk) -> None:
     s.flight[r, g, c] = False
     s.source[r, g, c] = 0
     s.target[r, g, c] = 0
+    s.submitted[r, g, c] = False
     s.failed[r, g, c] = False
     s.copied.where(lambda r2, g2, c2, w: (r2 == r) & (g2 == g) & (c2 == c), False)
     s.pooled[t, g, c] = becomes
@@ -107,6 +132,38 @@ def report_store(s: View, r: Request, g: Group, c: Chunk) -> None:
     s.filler[t, g, c] = 0
     give_up(s, lambda t2, g2, c2: (t2 == t) & (g2 == g) & (c2 == c) & (becomes == MISSING),
             s.rules.care.frees_failed)
+
+
+@part.action("worker {w} copies to slot {h} for a store that was dropped")
+def copy_late(s: View, h: Slot, w: Worker) -> None:
+    """Its report is ignored.  What it copies is nothing that anybody may count on."""
+    s.require("a copy is outstanding", s.late[h, w])
+    s.late[h, w] = False
+    s.byte_text[h, w] = 0
+    s.byte_g[h, w] = 0
+    s.byte_end[h, w] = 0
+
+
+@part.extend("reset")
+def _drop_jobs(s: View) -> None:
+    """What was planned only is forgotten; what was submitted is copied late (vLLM: ``reset_cache``
+    ignores reports of jobs up to a threshold)."""
+    if not s.rules.care.drops_jobs:
+        return
+
+    def outstanding(h: Term, w: Term) -> Term:
+        g, c = s.slot_g[h], s.slot_c[h]
+        r = s.filler[s.slot_text[h], g, c]
+        return lift(s.flight[r, g, c] & (s.target[r, g, c] == h) & s.submitted[r, g, c]
+                    & not_(s.copied[r, g, c, w]))
+
+    s.late.where(lambda h, w: s.taken[h] & outstanding(h, w), True)
+    for truth in (s.flight, s.submitted, s.failed):
+        truth.where(lambda r, g, c: True, False)
+    for place in (s.source, s.target):
+        place.where(lambda r, g, c: True, 0)
+    s.copied.where(lambda r, g, c, w: True, False)
+    s.filler.where(lambda t, g, c: True, 0)
 
 
 @part.extend("retire")

@@ -89,7 +89,8 @@ def _goes_elsewhere(seen: Seen, h: int) -> bool:
 def _reuse_fence(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
     reading = s.flight[r, g, c] & (s.copied[r, g, c, w] == 0)
     kept = implies(reading, holds(s, s.source[r, g, c], w, r, g, c)
-                   & _given_to(s, s.target[r, g, c], r, g, c))
+                   & _given_to(s, s.target[r, g, c], r, g, c)
+                   & not_(s.late[s.target[r, g, c], w]))
     if not s.has("loads"):
         return kept
     return kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, HOLDS)
@@ -103,6 +104,9 @@ def _not_fenced(seen: Seen) -> str:
         if _goes_elsewhere(seen, h):
             return (f"the store of {_chunk(seen)} still writes slot {h}, which was given to "
                     f"{_in_slot(seen, h)}")
+        if seen.get("late", h, seen.where["w"]):
+            return (f"the store of {_chunk(seen)} writes slot {h}, and so may worker "
+                    f"{seen.where['w']} for a store that was dropped")
         b = seen.get("source", *at)
         return (f"the store of {_chunk(seen)} still reads block {b}, which now holds "
                 f"{_in_block(seen, b)}")
@@ -298,7 +302,8 @@ JOB_EXCLUSIVE = Property(
 
 def _worker_agreement(s: View, t: View, action: str, r: Request, g: Group, c: Chunk,
                       w: Worker) -> Any:
-    del action
+    if action == "reset":  # what is dropped is not over
+        return True
     stored = implies(s.flight[r, g, c] & (t.flight[r, g, c] == 0), s.copied[r, g, c, w]) \
         & implies(t.flight[r, g, c] & (s.flight[r, g, c] == 0), not_(s.short[t.target[r, g, c], w]))
     if not s.has("loads"):
@@ -431,31 +436,49 @@ REF_EXACT = Property(
 # --- NoStall ---------------------------------------------------------------------
 
 
-def _no_stall(s: View, t: View, action: str, r: Request) -> Any:
-    if action != "refuse":
-        return True
-    return implies(t.excused[r] & (s.excused[r] == 0), offers_several(s, r) | not_(has_room(s)))
+def _can(s: View, action: str, **what: Any) -> Any:
+    return s.possible(action, **what) if action in s.machine.actions else False
+
+
+def _no_stall(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    at = {"r": r, "g": g, "c": c}
+    goes_on = _can(s, "submit", **at) | _can(s, "copy_out", **at) | _can(s, "report_store", **at)
+    refused = implies(_can(s, "refuse", r=r), offers_several(s, r) | not_(has_room(s)))
+    return implies(s.flight[r, g, c], goes_on) & refused
 
 
 def _stalled(seen: Seen) -> str:
-    return f"the one chunk that request {seen.request} offers is refused, and there is room for it"
+    at = tuple(seen.where[k] for k in "rgc")
+    if seen.get("flight", *at) and not seen.get("submitted", *at):
+        return f"the store of {_chunk(seen)} is planned, and nobody submits it"
+    return (f"the one chunk that request {seen.request} has to offer may be refused, and there is "
+            "room for it")
 
 
 def _refused(s: View, r: Request) -> Any:
     return s.excused[r] & (s.life[r] == RUNNING) & not_(exists(SLOT, lambda h: is_free(s, h)))
 
 
+def _planned_last(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return s.flight[r, g, c] & not_(s.submitted[r, g, c]) & not_(
+        exists(REQUEST, lambda q: s.life[q] == RUNNING))
+
+
 NO_STALL = Property(
     name="NoStall",
-    statement="an offer is refused only where room lacks",
-    why="A pool that counts its room wrongly, or keeps what nobody will use, refuses for ever. "
-        "Nothing fails; it just never pays.",
-    source="vLLM issue #49902; SGLang PR30203; vLLM CPUOffloadingManager.prepare_store",
+    statement="a planned store goes on, and an offer is refused only where room lacks",
+    why="A pool that counts its room wrongly, or keeps what nobody will use, refuses for ever; a "
+        "store that waits for a step that never comes keeps its block and its slot. Nothing "
+        "fails; it just never pays.",
+    source="vLLM PR42611, issue #49902; SGLang PR30203; vLLM CPUOffloadingManager.prepare_store",
     function=_no_stall,
     because=_stalled,
-    is_step=True,
-    witnesses=(Witness("an offer is refused for want of room", _refused),),
-    bugs=("SGLang PR30203", "LMCache#987"),
+    witnesses=(
+        Witness("an offer is refused for want of room", _refused),
+        Witness("a store is planned, and no request runs", _planned_last),
+    ),
+    bugs=("vLLM PR42611", "SGLang PR30203", "LMCache#987"),
+    derived=True,
     parts=STORES,
     family=TRANSFERS,
 )
@@ -626,11 +649,25 @@ SLOT_IS_THERE = _lemma(
     STORES, "vLLM PR50653: ranks with different numbers of slots")
 
 
+def _slot_is_settled(s: View, h: Slot, w: Worker) -> Any:
+    return not_(s.taken[h] & s.late[h, w])
+
+
+SLOT_IS_SETTLED = _lemma(
+    "SlotIsSettled", "nothing is written late to a slot that is in use",
+    "A store that a reset dropped is copied all the same. What it writes is nobody's KV any more, "
+    "and must not come over another's.",
+    "TrueBytes", _slot_is_settled,
+    lambda seen: f"slot {seen.where['h']} is in use, and worker {seen.where['w']} may still write "
+                 "it for a store that was dropped",
+    STORES, "vLLM PR41956, review")
+
+
 def _done_is_copied(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
     done = s.copied[r, g, c, w]
     return implies(done & (s.failed[r, g, c] == 0), true_bytes(
         s, s.target[r, g, c], w, s.text[r], g, c)) \
-        & implies(done, s.flight[r, g, c])
+        & implies(done | s.submitted[r, g, c], s.flight[r, g, c])
 
 
 DONE_IS_COPIED = _lemma(
@@ -694,7 +731,6 @@ TRANSFERRING = (
 )
 TRANSFER_LEMMAS = (
     OWN_BLOCKS, SOLE_OWNER, LEFT_BLOCKS, LEFT_BYTES, TOLD_IS_ALLOCATED, TOUCHED_IS_ALLOCATED,
-    WAITING_HAS_COMPUTED_NOTHING, SLOT_IS_THERE, SLOT_HAS_ITS_KEY, FLIGHT_HAS_ITS_KEY,
-    DONE_IS_COPIED, FRESH_TARGETS,
-    DONE_IS_LOADED, LOAD_IS_WITHIN,
+    WAITING_HAS_COMPUTED_NOTHING, SLOT_IS_THERE, SLOT_IS_SETTLED, SLOT_HAS_ITS_KEY,
+    FLIGHT_HAS_ITS_KEY, DONE_IS_COPIED, FRESH_TARGETS, DONE_IS_LOADED, LOAD_IS_WITHIN,
 )

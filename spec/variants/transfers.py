@@ -27,7 +27,7 @@ NO_FENCE_AT_FINISH = _careless(
     "the fence for stores whose request has ended",
     "vLLM issue #46951, PR48596: the store is submitted after the block was given away",
     "reuse", ("ReuseFence", "TrueBytes"),
-    still_reads=lambda copied, finished, preempted: not_(copied) & not_(finished),
+    still_reads=lambda copied, submitted, finished, preempted: not_(copied) & not_(finished),
 )
 
 NO_FENCE_AT_PREEMPTION = _careless(
@@ -36,7 +36,16 @@ NO_FENCE_AT_PREEMPTION = _careless(
     "the fence for stores whose request was preempted",
     "vLLM issue #52360: the notice of preemption comes after the blocks are reused",
     "reuse", ("ReuseFence", "TrueBytes"),
-    still_reads=lambda copied, finished, preempted: not_(copied) & not_(preempted),
+    still_reads=lambda copied, submitted, finished, preempted: not_(copied) & not_(preempted),
+)
+
+FENCE_OF_SUBMITTED = _careless(
+    "fence-of-submitted",
+    "a block is written again while a store that reads it is planned and not submitted yet",
+    "the fence for stores that are not submitted yet",
+    "vLLM PR48596: planned at the end of a request, submitted a step later (PR31341)",
+    "reuse", ("ReuseFence", "TrueBytes"),
+    still_reads=lambda copied, submitted, finished, preempted: not_(copied) & submitted,
 )
 
 LOAD_INTO_READ = _careless(
@@ -45,7 +54,7 @@ LOAD_INTO_READ = _careless(
     "the fence for blocks that a load writes",
     "vLLM PR31341 and PR48596: stores submitted late; the fence was for kernels",
     "fences", ("ReuseFence", "TrueBytes", "LoadedBytes"),
-    load_waits=lambda copied: False,
+    load_waits=lambda copied, submitted: False,
 )
 
 LIST_KEPT_AT_REUSE = _careless(
@@ -95,13 +104,31 @@ EVICT_PENDING = _careless(
     evictable=lambda pooled, pinned: (pooled != MISSING) & not_(pinned),
 )
 
-RESET_DROPS_PENDING = _careless(
-    "reset-drops-pending",
-    "a reset gives up keys whose store is under way",
-    "keeping, through a reset, what a transfer still writes",
+LATE_REPORT_COUNTS = _careless(
+    "late-report-counts",
+    "a reset gives up the keys of stores under way, and their reports make them ready all the same",
+    "dropping, at a reset, the stores under way",
     "vLLM PR41956 (review): a reset clears the manager alone",
     "workers", ("TrueBytes", "LoadedBytes"),
-    droppable=lambda pooled, pinned: (pooled != MISSING) & not_(pinned),
+    drops_jobs=False,
+)
+
+RESET_FREES_WRITTEN = _careless(
+    "reset-frees-written",
+    "a slot that a dropped store may still write is given to another key",
+    "waiting, after a reset, for the copies that are outstanding",
+    "vLLM PR41956 (review): slots are used again while older transfers are under way",
+    "workers", ("ReuseFence", "TrueBytes", "LoadedBytes"),
+    reusable=lambda late: True,
+)
+
+RESET_FREES_READ = _careless(
+    "reset-frees-read",
+    "a reset gives up keys that a load still reads",
+    "keeping, through a reset, what a load still reads",
+    "vLLM PR41956 (review): a new store may write a slot that an old load still reads",
+    "resets", ("ReuseFence", "TrueBytes", "LoadReady", "LoadedBytes"),
+    droppable=lambda pooled, pinned: pooled != MISSING,
 )
 
 LOAD_PENDING = _careless(
@@ -140,6 +167,15 @@ FAILED_KEEPS_ITS_SLOT = _careless(
     frees_failed=False,
 )
 
+LAST_STORE_WAITS = _careless(
+    "last-store-waits",
+    "planned stores are submitted in a request's next step",
+    "submitting the last stores though no request is left",
+    "vLLM PR42611: with no next step nothing submits deferred stores",
+    "workers", ("NoStall",),
+    submits=lambda running: running,
+)
+
 # --- reports ----------------------------------------------------------------------------
 
 FIRST_REPORT_COUNTS = _careless(
@@ -170,8 +206,9 @@ FAILED_STAYS_PENDING = _careless(
 )
 
 CARELESS = (
-    NO_FENCE_AT_FINISH, NO_FENCE_AT_PREEMPTION, LOAD_INTO_READ, LIST_KEPT_AT_REUSE,
-    ABORT_FREES_AT_ONCE, LOAD_BESIDE_STORES, PIN_DROPPED_AT_ISSUE, EVICT_PENDING,
-    RESET_DROPS_PENDING, LOAD_PENDING, FIRST_REPORT_COUNTS, FAILED_IS_READY,
-    FAILED_STAYS_PENDING, LARGEST_RANK_COUNTS, REFUSED_WITH_ROOM, FAILED_KEEPS_ITS_SLOT,
+    NO_FENCE_AT_FINISH, NO_FENCE_AT_PREEMPTION, FENCE_OF_SUBMITTED, LOAD_INTO_READ,
+    LIST_KEPT_AT_REUSE, ABORT_FREES_AT_ONCE, LOAD_BESIDE_STORES, PIN_DROPPED_AT_ISSUE,
+    EVICT_PENDING, LATE_REPORT_COUNTS, RESET_FREES_WRITTEN, RESET_FREES_READ, LOAD_PENDING,
+    FIRST_REPORT_COUNTS, FAILED_IS_READY, FAILED_STAYS_PENDING, LAST_STORE_WAITS,
+    LARGEST_RANK_COUNTS, REFUSED_WITH_ROOM, FAILED_KEEPS_ITS_SLOT,
 )

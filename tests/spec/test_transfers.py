@@ -7,7 +7,7 @@ import functools
 import pytest
 import z3
 
-from kvoracle.model.fencing import Care
+from kvoracle.model.fencing import MISSING, Care
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run, Unmet
@@ -45,7 +45,7 @@ def test_transfers_are_proved_for_all_sizes() -> None:
     shown = {(o.property, o.action) for o in _reference()}
     assert len(shown) == len(_reference())
     assert {(p.name, action) for p in (*TRANSFERRING, *TRANSFER_LEMMAS)
-            for action in MACHINE.actions if p.applies(MACHINE)} <= shown
+            for action in MACHINE.actions if p.applies(MACHINE) and not p.derived} <= shown
 
 
 @pytest.mark.parametrize("action", MACHINE.actions)
@@ -63,6 +63,7 @@ NEEDED_FOR = {
     "TouchedIsAllocated": "LoadedBytes / compute",
     "WaitingHasComputedNothing": "JobExclusive / plan_store",
     "SlotIsThere": "DoneIsCopied / copy_out",
+    "SlotIsSettled": "TrueBytes / copy_late",
     "SlotHasItsKey": "ReuseFence / plan_store",
     "FlightHasItsKey": "DoneIsCopied / plan_store",
     "DoneIsCopied": "TrueBytes / report_store",
@@ -96,13 +97,17 @@ UNPROVED_AT = {
     "load-beside-stores": "JobExclusive / plan_load",
     "pin-dropped-at-issue": "RefExact / plan_load",
     "evict-pending": "FlightHasItsKey / evict",
-    "reset-drops-pending": "FlightHasItsKey / reset",
+    "fence-of-submitted": "ReuseFence / compute",
+    "late-report-counts": "FlightHasItsKey / reset",
+    "reset-frees-written": "ReuseFence / plan_store",
+    "reset-frees-read": "LoadReady / reset",
+    "last-store-waits": "NoStall / in any state",
     "load-pending": "LoadReady / plan_load",
     "first-report-counts": "WorkerAgreement / report_store",
     "failed-is-ready": "TrueBytes / report_store",
     "failed-stays-pending": "NoLeak / report_store",
     "largest-rank-counts": "WorkerAgreement / plan_store",
-    "refused-with-room": "NoStall / refuse",
+    "refused-with-room": "NoStall / in any state",
     "failed-keeps-its-slot": "NoLeak / report_store",
 }
 
@@ -155,6 +160,7 @@ def test_the_next_writer_waits_for_the_store() -> None:
     run = _until_reused(_run())
     with pytest.raises(Unmet, match="compute: not met: no store still reads what is written"):
         run.step("compute", r=1, n=1)
+    run.step("submit", r=0, g=0, c=0)
     run.step("copy_out", r=0, g=0, c=0, w=0)
     run.step("compute", r=1, n=1)  # copied: the fence is down, reported or not
     run.step("report_store", r=0, g=0, c=0)
@@ -164,6 +170,7 @@ def test_the_next_writer_waits_for_the_store() -> None:
 def test_without_the_fence_the_next_writers_kv_is_stored() -> None:
     run = _until_reused(_run("no-fence-at-finish"))
     run.step("compute", r=1, n=1)
+    run.step("submit", r=0, g=0, c=0)
     run.step("copy_out", r=0, g=0, c=0, w=0)
     run.step("report_store", r=0, g=0, c=0)
     assert run.get("byte_text", 0, 0) == 1
@@ -187,10 +194,25 @@ def test_a_request_that_ended_forgets_a_block_that_went_elsewhere() -> None:
     assert unmet is not None and unmet.name == "storable"
 
 
+def test_what_a_reset_drops_is_copied_all_the_same_and_its_slot_waits() -> None:
+    run = _until_reused(_run())
+    run.step("submit", r=0, g=0, c=0)
+    run.step("reset")
+    assert run.get("pooled", 0, 0, 0) == MISSING and not run.get("taken", 0)
+    run.step("compute", r=1, n=1)  # what is dropped may copy anything
+    run.step("keys_arrive", r=1, g=0, n=1)
+    run.step("blocks_told", r=1, g=0, n=1)
+    unmet = run.unmet("plan_store", r=1, g=0, h=0, n=1, d=1)
+    assert unmet is not None and unmet.name == "what is taken is not in the pool"
+    run.step("copy_late", h=0, w=0)
+    run.step("plan_store", r=1, g=0, h=0, n=1, d=1)
+
+
 def test_rules_of_transfers_work_on_plain_truths() -> None:
     care = Care()
-    assert care.still_reads(False, True, True) and not care.still_reads(True, False, False)
+    assert care.still_reads(False, False, True, True)
+    assert not care.still_reads(True, True, False, False)
     assert [care.outcome(failed) for failed in (False, True)] == [2, 0]
     assert [care.evictable(pooled, False) for pooled in range(3)] == [False, False, True]
-    assert not care.evictable(2, True) and not care.droppable(2, True)
+    assert not care.evictable(2, True) and not care.droppable(2, True) and care.droppable(1, False)
     assert care.complete(True, False) is False
