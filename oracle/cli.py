@@ -107,9 +107,11 @@ def parser() -> argparse.ArgumentParser:
                          help="only these properties (default: all)")
     explore.add_argument("--backend", metavar="B",
                          help="compiled (default; python where there is no compiler), torch, "
-                              "python or reference; rumur or tlc: another checker, on the "
-                              "exported scope")
+                              "python or reference; rumur, tlc or apalache: another checker, "
+                              "on the exported scope")
     explore.add_argument("--device", metavar="D", help="for the backend torch: cpu or cuda")
+    explore.add_argument("--server", metavar="HOST:PORT",
+                         help="for the backend apalache (default: localhost:8822)")
     explore.add_argument("--tla2tools", metavar="JAR", help="for the backend tlc: tla2tools.jar")
     explore.add_argument("--max-states", type=_positive, metavar="N")
     explore.add_argument("--max-memory", type=_bytes, metavar="SIZE",

@@ -33,7 +33,7 @@ NO_COMPILER = "no C compiler: exploring in Python, some hundred times slower"
 
 def run(arguments: argparse.Namespace) -> int:
     """Search one scope, or each of them."""
-    if arguments.backend in ("rumur", "tlc"):
+    if arguments.backend in ("rumur", "tlc", "apalache"):
         from .outside import run as ask
 
         return ask(arguments)
@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.device is not None and arguments.backend != TORCH:
         raise exits.UserError(f"--device is for the backend {TORCH}")
+    if arguments.server is not None:
+        raise exits.UserError("--server is for the backend apalache")
     kept = header(Path(arguments.resume)).asked if arguments.resume is not None else None
     if kept is not None:
         _as_kept(arguments, kept)

@@ -1,4 +1,4 @@
-"""``kvoracle explore --backend rumur|tlc``: a scope searched by a checker with no code of ours.
+"""``explore --backend rumur|tlc|apalache``: a scope searched by a checker with no code of ours.
 
 The scope is exported, the other checker run on it, and what it saw held against our own
 search: as many states, or the same depth of a violation, or the two disagree.
@@ -14,7 +14,7 @@ from typing import Any
 from kvoracle.model.scopes import Scope
 from kvoracle.model.scopes import scope as find_scope
 from kvoracle.spec.explore import Exploration, Violation, search
-from kvoracle.spec.export import rumur, tlc
+from kvoracle.spec.export import apalache, rumur, tlc
 from kvoracle.spec.export.external import Disagreement, ToolFailed, ToolMissing, Verdict
 from kvoracle.spec.properties import EVERYTHING, Property, named
 from kvoracle.spec.variants import Variant
@@ -49,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     if "all" in names:
         raise exits.UserError(f"the backend {arguments.backend} takes scopes by their names")
     properties = [named(n) for n in dict.fromkeys(arguments.property or ())] or None
+    if arguments.backend == "apalache":
+        return _along_runs([find_scope(n) for n in names], variant, properties, arguments)
     results: list[Compared] = []
     status = Status()
     for name in names:
@@ -82,6 +84,56 @@ def _compared(scope: Scope, variant: Variant | None, properties: list[Property] 
                            workers=workers)
     ours = search(scope, variant, properties=properties)
     return Compared(scope, variant, theirs, ours, _difference(theirs, ours, workers))
+
+
+def _along_runs(scopes: list[Scope], variant: Variant | None, properties: list[Property] | None,
+                arguments: argparse.Namespace) -> int:
+    """Ask Apalache, which follows some symbolic runs and sees no whole scope."""
+    worst, results = exits.HOLDS, []
+    for scope in scopes:
+        try:
+            client = apalache.connect(arguments.server or "localhost")
+            found = apalache.check(scope, variant, client, properties=properties)
+        except (ToolMissing, ToolFailed) as error:
+            raise exits.UserError(str(error), exits.UNJUDGED) from None
+        except Disagreement as error:
+            raise exits.UserError(f"the readings disagree: {error}", exits.UNJUDGED) from None
+        ours = search(scope, variant, properties=properties)
+        design = f", variant {variant.name}" if variant else ""
+        out(f"scope {scope.name}{design}, checked by Apalache: {scope.doc}")
+        out(f"{found.runs} symbolic runs, {found.states} states of them"
+            + (f"; {found.unknown} times its solver did not know" if found.unknown else ""))
+        code = exits.HOLDS
+        if found.broken is not None:
+            machine = variant.machine(scope) if variant else scope.machine()
+            out(f"{found.broken} is broken because "
+                f"{because(machine, scope, Violation(found.broken, (), found.run))}.")
+            out(f"Apalache's run, of {len(found.run)} steps:")
+            for line in run_lines(machine, scope, found.run):
+                out(line)
+            code = exits.VIOLATION
+            if ours.violation is None:
+                out("the readings disagree: our search finds every property kept")
+                code = exits.UNJUDGED
+        elif ours.violation is not None:
+            out(f"nothing found along these runs; our own search breaks "
+                f"{ours.violation.property} in {len(ours.violation.run)} steps")
+            code = exits.VIOLATION
+        else:
+            out(f"nothing found along these runs; our own search agrees: {ours.distinct:,} "
+                "distinct states")
+        out()
+        worst = max(worst, code)
+        results.append({
+            "scope": scope.name, "variant": variant.name if variant else None,
+            "backend": "apalache", "runs": found.runs, "states": found.states,
+            "unknown": found.unknown, "seconds": found.seconds,
+            "violations": {} if found.broken is None else {
+                found.broken: [{"action": s.action, **s.values} for s in found.run]}})
+    if arguments.json is not None:
+        write_json(arguments.json, {"kvoracle": 1, "kind": "explore", "exit_code": worst,
+                                    "results": results})
+    return worst
 
 
 def _difference(theirs: Verdict, ours: Exploration, workers: int) -> str:

@@ -376,6 +376,10 @@ class Module:
         return lines
 
     def _over_steps(self, step: Step) -> Block:
+        return hang("    [][", self.step_formula(step), "]_vars")
+
+    def step_formula(self, step: Step) -> Block:
+        """The property as a formula over a state and the next."""
         alike: dict[str, tuple[list[str], Block]] = {}
         for action, predicate in step.by_action.items():
             term: Term = predicate.term
@@ -387,7 +391,7 @@ class Module:
         for actions, block in alike.values():
             each = [f"\\/ {self._step(a)}" for a in actions]
             body += hang("/\\ ", [*hang("(", each, ")"), *hang("  => ", block)])
-        return hang("    [][", body or [self.writer.truth(True)], "]_vars")
+        return body or [self.writer.truth(True)]
 
 
 def _tuple(names: Sequence[str]) -> Block:
