@@ -153,7 +153,7 @@ def _print(r: Exploration, arguments: argparse.Namespace, limits: Limits | None)
     scope = find_scope(r.scope)
     out(f"scope {r.scope}{design}, backend {r.backend}{way}: {scope.doc}")
     out(f"{r.distinct:,} distinct states, {r.generated:,} generated, {r.cut:,} cut by the scope's "
-        f"bounds, depth {r.depth}")
+        f"bounds, depth {r.depth}; exact: states are compared whole")
     memory = f", {_size(r.memory)} for the states" if r.memory else ""
     note(f"{r.seconds:.2f} s, {r.generated / max(r.seconds, 1e-9):,.0f} generated/s{memory}")
     rows = []
@@ -201,7 +201,7 @@ def _data(r: Exploration) -> dict[str, Any]:
     return {
         "scope": r.scope, "variant": r.variant, "backend": r.backend, "distinct": r.distinct,
         "generated": r.generated, "cut": r.cut, "depth": r.depth, "seconds": r.seconds,
-        "complete": r.complete, "stopped": r.stopped, "evaluated": r.evaluated,
+        "exact": True, "complete": r.complete, "stopped": r.stopped, "evaluated": r.evaluated,
         "situations": r.witnesses,
         "violations": {
             name: [{"action": s.action, **s.values} for s in v.run]

@@ -78,7 +78,7 @@ def bad(capsys: pytest.CaptureFixture[str]) -> Line:
     ("explore --scope sed", "no scope 'sed'; did you mean seed"),
     ("explore --variant x", "no variant 'x'; there are: "),
     ("explore --property NoHoles", "no property 'NoHoles'; did you mean NoHole"),
-    ("explore --backend pyton", "no backend 'pyton'; did you mean python?"),
+    ("explore --backend pyton", "no backend 'pyton'; did you mean python or torch?"),
     ("explore --max-states 0", "expected a whole number of at least 1, not '0'"),
     ("explore --max-states many", "expected a whole number of at least 1, not 'many'"),
     ("fuzz", "the following arguments are required: --engine (see kvoracle fuzz --help)"),

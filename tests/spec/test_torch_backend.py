@@ -6,7 +6,9 @@ They run here on processors, by several threads: the text is the same that a GPU
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -151,6 +153,53 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
         path.write_bytes(text)
         with pytest.raises(CheckpointRefused):
             search(SCOPES["seed"], backend=TORCH, limits=Limits(resume=path))
+
+
+KEPT = """
+import sys
+from pathlib import Path
+from kvoracle.model.scopes import LARGE
+from kvoracle.spec.explore import Limits, breadth_first, packed, search
+packed.CHECKPOINT_SECONDS, packed.CHECKPOINT_SHARE = float(sys.argv[2]), 1.0
+breadth_first.PROGRESS_SECONDS = 0.0
+search(LARGE["pair-deep"], backend="torch",
+       limits=Limits(memory=100 * 2**20, checkpoint=Path(sys.argv[1])),
+       progress=lambda r, frontier: print(r.distinct, flush=True))
+"""
+
+
+@pytest.mark.parametrize(("how", "every"), [(signal.SIGKILL, 0), (signal.SIGINT, 3600)])
+def test_a_search_goes_on_after_it_was_killed(
+    tmp_path: Path, how: signal.Signals, every: int
+) -> None:
+    path = tmp_path / "kept"
+    with subprocess.Popen([sys.executable, "-c", KEPT, str(path), str(every)], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) > 20_000:
+                break
+        process.send_signal(how)
+        process.communicate(timeout=60)
+    assert process.returncode not in (0, None)
+    assert path.stat().st_size > 60_000
+    went_on = search(DEEP, backend=TORCH, max_states=200_000,
+                     limits=Limits(memory=110 * MIB, resume=path))
+    assert told(went_on) == told(search(DEEP, max_states=200_000))
+
+
+def test_the_command_says_how_many_states_fitted_and_how_to_go_on(tmp_path: Path) -> None:
+    path = str(tmp_path / "kept")
+    found = _command("--backend", "torch", "--scope", "pair-deep", "--max-memory", "8M",
+                     "--checkpoint", path)
+    assert found.returncode == 3, found.stderr
+    assert re.search(r"[\d,]+ states were searched in the memory allowed, [\d.]+ MiB; kvoracle "
+                     rf"explore --resume {path} --max-memory SIZE goes on", found.stdout)
+    went_on = _command("--backend", "torch", "--resume", path, "--max-memory", "16M")
+    assert went_on.returncode == 3 and "backend torch" in went_on.stdout
+    counts = [int(re.search(r"([\d,]+) distinct", f.stdout)[1].replace(",", ""))  # type: ignore[index]
+              for f in (found, went_on)]
+    assert counts[0] < counts[1]
 
 
 def test_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
