@@ -144,6 +144,9 @@ class Hello(Observation, frozen=True, tag="hello"):
     Only ``keys``, ``blocks``, ``cursor``, ``retired``, ``stored``, ``bad_bytes`` and ``checked``
     may be unseen; what cannot be judged without them is said to be not judged.
 
+    ``shows``: the kinds it makes beyond those that following it needs, of ``looked_up``,
+    ``overwritten``, ``unready`` and ``pins``: what rests on them is judged only if it does.
+
     ``eager``: its contract says that a storable chunk is offered in the very step in which
     it becomes storable, for every request that has tokens scheduled (vLLM: the docstring of
     ``storable_chunks``, since 0.26).  The oracle holds it to that.
@@ -153,6 +156,7 @@ class Hello(Observation, frozen=True, tag="hello"):
     version: str = ""
     unseen: tuple[str, ...] = ()
     eager: bool = False
+    shows: tuple[str, ...] = ()
 
 
 class Arrived(Observation, frozen=True, tag="arrived"):
@@ -301,6 +305,47 @@ class BadBytes(Observation, frozen=True, tag="bad_bytes"):
     job: int | None = None
 
 
+class LookedUp(Observation, frozen=True, tag="looked_up"):
+    """Lookup was asked how many of ``r``'s tokens beyond ``cached`` can be loaded.
+
+    ``answer`` is what it promised; ``None``: ask again later.  ``tokens``: those the request has.
+    ``pool``: for each group, what the host pool then held of the request's chunks, a letter for
+    each key known: ``R`` ready, ``P`` pending (its store is under way), ``.`` nothing.
+    """
+
+    r: Name
+    tokens: Positive
+    pool: tuple[str, ...]
+    cached: Count = 0
+    answer: Count | None = None
+
+
+class Overwritten(Observation, frozen=True, tag="overwritten"):
+    """``by`` wrote a GPU block, or a host slot, that a transfer of ``r`` had still to read, or
+    wrote it before an older write of ``r`` that was still to come."""
+
+    what: Literal["block", "slot"]
+    r: Name
+    by: str
+
+
+class Unready(Observation, frozen=True, tag="unready"):
+    """A load of ``r`` ran, and read a host slot that a store has still to fill."""
+
+    r: Name
+
+
+class Pins(Observation, frozen=True, tag="pins"):
+    """Between two steps, pins in the host pool are not those of the transfers under way.
+
+    ``pinned``: chunks pinned by more or fewer loads than there are; ``pending``: chunks that wait
+    for a store where there is none, or do not where there is one.
+    """
+
+    pinned: Count = 0
+    pending: Count = 0
+
+
 class Checked(Observation, frozen=True, tag="checked"):
     """How many positions' content was compared so far (never zero in a run that stored)."""
 
@@ -309,9 +354,10 @@ class Checked(Observation, frozen=True, tag="checked"):
 
 
 class NotAtRest(Observation, frozen=True, tag="not_at_rest"):
-    """A drain ended with work left: what is held, in words."""
+    """A drain ended with work left: what is held, in words; ``waiting``: requests not finished."""
 
     held: str
+    waiting: tuple[Name, ...] = ()
 
 
 class Died(Observation, frozen=True, tag="died"):
@@ -326,7 +372,7 @@ class Died(Observation, frozen=True, tag="died"):
 AnyObservation = Union[
     Hello, Arrived, KeysKnown, BlocksKnown, Started, Loaded, Computed, Planned, Refused, Cursor,
     TokensKnown, Rejected, Preempted, Finished, Retired, Stored, WasReset, BadBytes, Checked,
-    NotAtRest, Died,
+    LookedUp, Overwritten, Unready, Pins, NotAtRest, Died,
 ]
 
 _encoder = msgspec.json.Encoder()

@@ -27,6 +27,8 @@ from kvoracle.model.terms import variables_read
 from kvoracle.spec.properties import EVERYTHING, PLANNING, Property, Seen
 
 from . import events as e
+from .lookups import promised
+from .observed import DIRECT
 
 Kind = Literal["violation", "crash", "departure"]
 
@@ -166,7 +168,7 @@ class Judge:
         groups = len(self.config.groups)
         self.run = Run(self.rulebook.program, constants(self.config), {"Group": groups})
         self.judged = 0
-        self.evaluated: dict[str, int] = dict.fromkeys(PLANNING, 0)
+        self.evaluated: dict[str, int] = dict.fromkeys([*PLANNING, *DIRECT], 0)
         self.unseen: set[str] = set()
         self.not_judged: frozenset[str] = frozenset()
         self.earlier = 0
@@ -175,9 +177,10 @@ class Judge:
         self._free: list[int] = []
         self._rejected: set[str] = set()
         self._eager = False
+        self._shows: frozenset[str] = frozenset()
         self._due: set[str] = set()
         self._loading: set[str] = set()
-        self._jobs: set[int] = set()
+        self._jobs: dict[int, str] = {}
         self._admitted: dict[str, bool] = {}  # in this step, or not computed yet; whether it is
         self._in_step: set[str] = set()
 
@@ -319,6 +322,13 @@ class Judge:
             if isinstance(other, e.KeysKnown):
                 self._keys(other, rest)
         slot = self._slot(seen.r)
+        self.evaluated["JobExclusive"] += "stored" not in self.unseen
+        self.evaluated["LoadReady"] += "unready" in self._shows
+        under_way = [job for job, r in self._jobs.items() if r == seen.r]
+        if under_way:
+            raise _Found("violation", "JobExclusive",
+                         f"a load of request {seen.r} is planned while its store job "
+                         f"{under_way[0]} is under way", seen.r)
         if seen.upto > self.run.get("tokens", slot):
             raise _departure("load: within the request",
                              f"{seen.upto} tokens of request {seen.r} are loaded, which has "
@@ -390,7 +400,8 @@ class Judge:
     def _planned(self, seen: e.Planned, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
         if seen.job is not None:
-            self._jobs.add(seen.job)
+            self._jobs[seen.job] = seen.r
+            self.evaluated["ReuseFence"] += "overwritten" in self._shows
         for part in seen.groups:
             self._group(seen.r, part.g)
             self._counts(seen.r, part)
@@ -460,7 +471,7 @@ class Judge:
         if seen.job not in self._jobs:
             raise _departure("unknown job", f"store job {seen.job} is complete, and no such job "
                              "was planned or is in flight", "")
-        self._jobs.discard(seen.job)
+        del self._jobs[seen.job]
 
     def _refused(self, seen: e.Refused, rest: Iterable[e.AnyObservation]) -> None:
         slot = self._slot(seen.r)
@@ -522,6 +533,8 @@ class Judge:
 
     def _reset(self, seen: e.WasReset, rest: Iterable[e.AnyObservation]) -> None:
         self._due.clear()
+        # Their reports may come late, but they are nobody's any more.
+        self._jobs = dict.fromkeys(self._jobs, "")
         self._step("reset", "")
 
     def _bad_bytes(self, seen: e.BadBytes, rest: Iterable[e.AnyObservation]) -> None:
@@ -536,7 +549,52 @@ class Judge:
         raise _Found("violation", prop, f"{what} {seen.got} instead of {seen.want}", seen.r)
 
     def _not_at_rest(self, seen: e.NotAtRest, rest: Iterable[e.AnyObservation]) -> None:
+        if seen.waiting:
+            many = len(seen.waiting) > 1
+            raise _Found("violation", "NoStall",
+                         f"request{'s' if many else ''} {', '.join(seen.waiting)} "
+                         f"{'wait' if many else 'waits'} for ever, though every transfer was let "
+                         f"complete ({seen.held})", seen.waiting[0])
         raise _Found("violation", "NoLeak", f"at rest there is still held: {seen.held}")
+
+    def _overwritten(self, seen: e.Overwritten, rest: Iterable[e.AnyObservation]) -> None:
+        what = "GPU block" if seen.what == "block" else "host slot"
+        raise _Found("violation", "ReuseFence",
+                     f"{seen.by} writes a {what} that a transfer of request {seen.r} had still to "
+                     f"use", seen.r)
+
+    def _unready(self, seen: e.Unready, rest: Iterable[e.AnyObservation]) -> None:
+        raise _Found("violation", "LoadReady",
+                     f"a load of request {seen.r} reads a host slot that a store has still to fill",
+                     seen.r)
+
+    def _pins(self, seen: e.Pins, rest: Iterable[e.AnyObservation]) -> None:
+        wrong = []
+        if seen.pinned:
+            wrong.append(f"{seen.pinned} of its chunks are pinned by more or fewer loads than are "
+                         f"under way")
+        if seen.pending:
+            wrong.append(f"{seen.pending} wait for a store and there is none, or do not and there "
+                         f"is one")
+        raise _Found("violation", "RefExact", "in the host pool " + " and ".join(wrong))
+
+    def _looked_up(self, seen: e.LookedUp, rest: Iterable[e.AnyObservation]) -> None:
+        if seen.answer is None:  # ask again: whether it ever ends is seen at rest
+            return
+        least, lacking = promised(self.config, seen)
+        self.evaluated["HitSound"] += 1
+        self.evaluated["HitMaximal"] += 1
+        if lacking is not None:
+            g, chunk = lacking
+            raise _Found("violation", "HitSound",
+                         f"lookup promises request {seen.r} {seen.answer} tokens beyond "
+                         f"{seen.cached}, and chunk {chunk} of group {g} is not in the host pool, "
+                         f"or not yet (groups hold {', '.join(seen.pool)})", seen.r)
+        if seen.answer < least:
+            raise _Found("violation", "HitMaximal",
+                         f"lookup promises request {seen.r} {seen.answer} tokens beyond "
+                         f"{seen.cached}, and the host pool holds {least} in every group (chunks: "
+                         f"{', '.join(seen.pool)})", seen.r)
 
     def _hello(self, seen: e.Hello, rest: Iterable[e.AnyObservation]) -> None:
         self.unseen = set(seen.unseen)
@@ -547,9 +605,12 @@ class Judge:
         self.not_judged = frozenset(
             name for kind in self.unseen for name in _SPEAK_OF[kind])
         self._eager = seen.eager
+        self._shows = frozenset(seen.shows)
 
     def _checked(self, seen: e.Checked, rest: Iterable[e.AnyObservation]) -> None:
         self.stored, self.read = seen.stored, seen.read
+        self.evaluated["NoStall"] += 1
+        self.evaluated["RefExact"] += "pins" in self._shows
 
 
 _SPEAK_OF = {
@@ -574,5 +635,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     e.Planned: Judge._planned, e.Refused: Judge._refused, e.Cursor: Judge._cursor,
     e.Preempted: Judge._preempted, e.Finished: Judge._finished, e.Retired: Judge._retired,
     e.WasReset: Judge._reset, e.BadBytes: Judge._bad_bytes, e.NotAtRest: Judge._not_at_rest,
-    e.Checked: Judge._checked, e.Stored: Judge._stored,
+    e.Checked: Judge._checked, e.Stored: Judge._stored, e.Overwritten: Judge._overwritten,
+    e.Unready: Judge._unready, e.Pins: Judge._pins, e.LookedUp: Judge._looked_up,
 }

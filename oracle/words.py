@@ -106,6 +106,15 @@ def observation(o: e.AnyObservation) -> str:
         return f"{o.r} forgotten"
     if isinstance(o, e.BadBytes):
         return f"{o.r}: wrong bytes ({o.where})"
+    if isinstance(o, e.LookedUp):
+        said = "ask again" if o.answer is None else _count(o.answer, "token") + " in the host"
+        return f"{o.r}: looked up: {said}"
+    if isinstance(o, e.Overwritten):
+        return f"{o.by} writes a {o.what} that {o.r} still uses"
+    if isinstance(o, e.Unready):
+        return f"{o.r}: loads what is not stored yet"
+    if isinstance(o, e.Pins):
+        return f"wrong pins in the host pool: {o.pinned} by loads, {o.pending} by stores"
     if isinstance(o, e.NotAtRest):
         return f"not at rest: {o.held}"
     if isinstance(o, e.Died):

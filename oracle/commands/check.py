@@ -21,7 +21,7 @@ from ..console import Status, note, out, table, write_json
 from ..engines.process import EngineProcess
 from ..engines.protocol import Engine
 from ..engines.registry import EngineUnavailable, expand, open_engine
-from ..observed import OBSERVED
+from ..observed import DIRECT, OBSERVED
 from ..scenario import shipped
 from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
 from ..workload import CHECKED, profile
@@ -147,7 +147,8 @@ def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
         "TrueBytes": (campaign.stored, "position"), "LoadedBytes": (campaign.read, "position"),
     }
     times, what = counted.get(name, (campaign.evaluated.get(name, 0), "check"))
-    return f"held ({fuzz.count(times, what)})" if times else "not judged"
+    return f"held ({fuzz.count(times, what)})" if times \
+        else "not seen" if name in DIRECT else "not judged"
 
 
 def _report(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns) -> int:

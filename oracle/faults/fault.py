@@ -21,7 +21,8 @@ class Fault:
 
     ``statement``: the mistake in a sentence.  ``breaks``: the properties any of which may be
     named, the cause first.  ``source``: a bug of its kind.  ``needs``: what a workload must do
-    to meet it, where that is more than storing and loading.
+    to meet it, where that is more than storing and loading.  ``harmless``: why nothing can come
+    of it in what is driven today; then it need not be caught.
     """
 
     name: str
@@ -30,3 +31,4 @@ class Fault:
     source: str
     edits: tuple[Edit, ...]
     needs: str = ""
+    harmless: str = ""

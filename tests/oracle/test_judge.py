@@ -560,3 +560,46 @@ def test_a_planner_finer_than_the_rule_is_no_alarm() -> None:
     ]
     assert judge.judge(seen, 0) is None
     assert judge.earlier == 1
+
+
+# --- what is seen directly ------------------------------------------------------------------
+
+_SHOWN = e.Hello("it", shows=("looked_up", "overwritten", "unready", "pins"))
+
+
+@pytest.mark.parametrize(("seen", "broken", "says"), [
+    (e.Overwritten("block", "a", "a load"), "ReuseFence", "a load writes a GPU block"),
+    (e.Overwritten("slot", "a", "a store of request b"), "ReuseFence", "host slot"),
+    (e.Unready("a"), "LoadReady", "a store has still to fill"),
+    (e.Pins(pinned=2), "RefExact", "2 of its chunks are pinned by more or fewer loads"),
+    (e.Pins(pending=1), "RefExact", "1 wait for a store"),
+    (e.LookedUp("a", 8, ("RR",), 0, 4), "HitMaximal", "beyond 0, and the host pool holds 8"),
+    (e.LookedUp("a", 8, ("R.",), 0, 8), "HitSound", "chunk 1 of group 0"),
+    (e.NotAtRest("2 requests: a, b", ("a", "b")), "NoStall", "requests a, b wait for ever"),
+    (e.NotAtRest("1 transfer job: 3"), "NoLeak", "still held: 1 transfer job"),
+])
+def test_what_is_seen_directly_names_its_property(
+        seen: e.AnyObservation, broken: str, says: str) -> None:
+    judge = Judge(e.Config((e.Group(4),)))
+    finding = judge.judge([_SHOWN, e.Arrived("a", 8), seen], 0)
+    assert finding is not None and finding.kind == "violation"
+    assert finding.property == broken and says in finding.because
+
+
+@pytest.mark.parametrize("seen", [
+    e.LookedUp("a", 8, ("RR",), 0, 8), e.LookedUp("a", 8, ("PP",), 0, None),
+    e.LookedUp("a", 8, ("R.",), 4, 0),
+])
+def test_a_right_lookup_is_no_finding(seen: e.AnyObservation) -> None:
+    judge = Judge(e.Config((e.Group(4),)))
+    assert judge.judge([_SHOWN, e.Arrived("a", 8), seen], 0) is None
+
+
+def test_a_load_beside_a_store_of_the_same_request_is_found() -> None:
+    judge = Judge(e.Config((e.Group(4),)))
+    finding = judge.judge([
+        _SHOWN, e.Arrived("a", 8), e.Started("a"), e.KeysKnown("a", 0, 2), e.BlocksKnown("a", 0, 2),
+        e.Computed("a", 8), e.Planned("a", (e.Chunks(0, (0, 1)),), 7), e.TokensKnown("a", 9), e.Preempted("a"),
+        e.Started("a"), e.Loaded("a", 8, 8)], 0)
+    assert finding is not None and finding.property == "JobExclusive"
+    assert "store job 7" in finding.because

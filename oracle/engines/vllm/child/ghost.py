@@ -42,6 +42,95 @@ class Job:
     firsts: list[int]
     meant: dict[int, Chunk] = field(default_factory=dict)
     reader: tuple[str, Text] | None = None
+    plan: int = 0
+    """The number `InFlight` knows it by; 0 if it was never told of the job."""
+
+
+@dataclass
+class _Planned:
+    """A job from its plan on, until its copy has run."""
+
+    r: str
+    store: bool
+    blocks: list[int]
+    slots: list[int]
+
+
+class InFlight:
+    """Who may write what, while jobs are planned that have still to run?
+
+    A block that a store has still to read is nobody's to write, but for the step that plans the
+    store: the chunk's own kernels run in it.  A slot is written in the order of plans, and read
+    by a load after the stores planned before it and before those planned later.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        self.emit = emit
+        self.jobs: dict[int, _Planned] = {}
+        self.reads: dict[int, int] = {}
+        """The job that has still to read a block."""
+        self._new: list[int] = []
+        self._last = 0
+        self._written: dict[int, int] = {}
+
+    def plan(self, r: str, store: bool, blocks: list[int], slots: list[int], ended: bool) -> int:
+        """A job is planned; returns its number.  Of a request that has ended no kernel runs."""
+        self._last += 1
+        self.jobs[self._last] = _Planned(r, store, blocks, slots)
+        if store and ended:
+            self._fence(self._last)
+        elif store:
+            self._new.append(self._last)
+        return self._last
+
+    def step_over(self) -> None:
+        """The kernels of the step have run."""
+        for job in self._new:
+            if job in self.jobs:
+                self._fence(job)
+        self._new.clear()
+
+    def _fence(self, job: int) -> None:
+        for block in self.jobs[job].blocks:
+            self.reads[block] = job
+
+    def block_written(self, block: int, by: str) -> None:
+        """Called for a block in ``reads``."""
+        r = self.jobs[self.reads[block]].r
+        self._forget(self.reads[block])
+        self.emit({"saw": "overwritten", "what": "block", "r": r, "by": by})
+
+    def runs(self, job: int) -> None:
+        """The copy runs now."""
+        mine = self.jobs.get(job)
+        if mine is None:
+            return
+        self._forget(job)
+        del self.jobs[job]
+        if mine.store:
+            self._stores(job, mine)
+        elif any(other < job and theirs.store and not set(theirs.slots).isdisjoint(mine.slots)
+                 for other, theirs in self.jobs.items()):
+            self.emit({"saw": "unready", "r": mine.r})
+
+    def _stores(self, job: int, mine: _Planned) -> None:
+        for slot in mine.slots:
+            if self._written.get(slot, 0) > job:
+                self.emit({"saw": "overwritten", "what": "slot", "r": mine.r,
+                           "by": "a store planned later"})
+                return
+            self._written[slot] = job
+        for other, theirs in self.jobs.items():
+            if other < job and not theirs.store and not set(theirs.slots).isdisjoint(mine.slots):
+                self.emit({"saw": "overwritten", "what": "slot", "r": theirs.r,
+                           "by": f"a store of request {mine.r}"})
+                return
+
+    def _forget(self, job: int) -> None:
+        """Its blocks may be written."""
+        for block in self.jobs[job].blocks:
+            if self.reads.get(block) == job:
+                del self.reads[block]
 
 
 class Memory:
@@ -57,13 +146,14 @@ class Memory:
         self.stored_positions = 0
         self.read_positions = 0
         self.acceptance_only = 0
+        self.in_flight = InFlight(emit)
         self._emit = emit
         self._reported: set[tuple[str, int, int]] = set()
 
     # --- kernels ---------------------------------------------------------------
 
-    def write(self, table: list[int], group: int, start: int, tags: Cell) -> None:
-        """A kernel writes ``tags`` at positions from ``start`` of a request's blocks."""
+    def write(self, table: list[int], group: int, start: int, tags: Cell, by: str) -> None:
+        """A kernel of request ``by`` writes ``tags`` at positions from ``start`` of its blocks."""
         size = self.sizes[group]
         end = start + len(tags)
         gpu = self.gpu
@@ -73,6 +163,8 @@ class Memory:
             count = min(size - offset, end - position)
             if index >= len(table):
                 return
+            if table[index] in self.in_flight.reads:
+                self.in_flight.block_written(table[index], f"a kernel of request {by}")
             new = tags[position - start:position - start + count]
             if count < size:
                 old = gpu.get(table[index], ())
@@ -109,6 +201,11 @@ class Memory:
 
     def run(self, job: Job) -> None:
         """The copy of ``job`` runs now."""
+        self.in_flight.runs(job.plan)
+        if not job.store:
+            for block in job.gpu:
+                if block in self.in_flight.reads:
+                    self.in_flight.block_written(block, "a load")
         gpu_at = host_at = 0
         per_chunk = self.per_chunk
         for group, (size, first) in enumerate(zip(job.sizes, job.firsts)):

@@ -21,7 +21,7 @@ class Watched:
     """One request as seen from outside: its objects in the engine, and what was last told."""
 
     __slots__ = ("name", "request", "text", "status", "groups", "keys", "blocks", "cursors",
-                 "tokens", "admitted", "finished", "key_limit", "chunk_of")
+                 "tokens", "admitted", "finished", "key_limit", "chunk_of", "looked_up")
 
     def __init__(self, name: str, request: Any, text: Text, groups: int) -> None:
         self.name = name
@@ -37,6 +37,7 @@ class Watched:
         self.admitted = False
         self.finished = False
         self.key_limit: int | None = None
+        self.looked_up: dict[str, Any] = {}
         self.chunk_of: list[dict[bytes, int]] = [{} for _ in range(groups)]
 
     def find_chunk(self, key: bytes) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ from .build import Config, build
 from .content import WRONG_TOKEN, Text, parse_prompt
 from .ghost import Chunk, Job, Memory, Transfers
 from .observe import Planner, Watched
+from .pool import Pool
 from .postmortem import local
 from .serve import BadInput
 from .shims.release import Release, Transfer
@@ -53,16 +54,26 @@ class Run:
                                self.requests, built.vllm_config)]
         self.planner = Planner(release, self.scheduler.connector.connector_scheduler,
                                len(config.groups), self.emit)
-        self.meant: dict[int, tuple[Any, dict[int, Chunk]]] = {}
+        self.pool = Pool(self.planner.inner.manager)
+        connector = self.scheduler.connector
+        self._lookup = connector.get_num_new_matched_tokens
+        connector.get_num_new_matched_tokens = self._looked_up
+        self.meant: dict[int, tuple[Any, dict[int, Chunk], int]] = {}
         """What the host's end of each store planned is meant to hold.  Keyed by the object, which
         is kept beside, so that its number is not given to another one."""
-        self.readers: dict[int, tuple[Any, str]] = {}
+        self.readers: dict[int, tuple[Any, str, int]] = {}
         """The request that each load planned is for, in the same way."""
         self.store_jobs: set[int] = set()
         self.load_count = 0
         self.open: dict[str, Watched] = {}
         self.told_schedule = True
         self.starts: dict[str, int] = {}
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """The kinds of observation made beyond the necessary ones."""
+        pool = ("looked_up", "pins") if self.pool.readable else ()
+        return (*pool, "overwritten", "unready")
 
     def close(self) -> None:
         self.scheduler.shutdown()
@@ -236,11 +247,14 @@ class Run:
                 if tokens:
                     request = self.open[name].request
                     request.max_tokens = request.num_output_tokens + len(tokens)
+        for worker in self.workers:
+            worker.memory.in_flight.step_over()
         self.scheduler.update_from_output(output, result)
         # None where a step without tokens had nothing to report.
         self._tell_stored(result.kv_connector_output)
         self._tell_sampled(output, result)
         self._retire()
+        self._tell_pins()
 
     def _propose(self, accept: int) -> None:
         """Drafts for every running request: the first ``accept`` right, the others wrong.
@@ -288,7 +302,8 @@ class Run:
         for load in self.release.loads(metadata, self.planner.inner):
             one = watched[load.r]
             self.planner.bind(one)
-            self.readers[id(load.host)] = load.host, load.r
+            self.readers[id(load.host)] = load.host, load.r, self._planned(
+                load.r, False, load.gpu, load.host)
             upto = starts.get(one.name, one.request.num_computed_tokens)
             if not one.admitted:
                 self._admit(one, self.release.cached(one.status, upto, load, self.sizes[0]))
@@ -339,27 +354,35 @@ class Run:
                     event["job"] = job.number
                     self.store_jobs.add(job.number)
                 sizes = self.release.sizes(job.gpu)
+                told += [{"g": g, "offered": []} for g, size in enumerate(sizes)
+                         if size and g not in groups]
                 for part in told:
                     part["blocks"] = sizes[part["g"]]
-                self._meant(offer, watched)
+                self._meant(offer, watched, self._planned(offer.r, True, job.gpu, job.host))
             self.emit(event)
             self.planner.tell_cursors(watched, self.planner.cursors(offer.r))
 
-    def _meant(self, offer: plugin.Offer, watched: Watched) -> None:
+    def _planned(self, r: str, store: bool, gpu: Any, host: Any) -> int:
+        """Watch a transfer from its plan on; the number it is watched by."""
+        blocks, slots = gpu.block_ids.tolist(), host.block_ids.tolist()
+        return max(worker.memory.in_flight.plan(r, store, blocks, slots, r not in self.open)
+                   for worker in self.workers)
+
+    def _meant(self, offer: plugin.Offer, watched: Watched, plan: int) -> None:
         """Keep what the host slots of a store are meant to hold, until its copy is submitted."""
         slots = {}
         for key, slot in zip(offer.taken or (), offer.slots):
             found = watched.find_chunk(key)
             if found is not None:
                 slots[slot] = Chunk(watched.text, found[0], found[1])
-        self.meant[id(offer.target)] = offer.target, slots
+        self.meant[id(offer.target)] = offer.target, slots, plan
 
     def _describe(self, job: Job, host: Any) -> None:
         """Tell a job what its host slots are meant to hold, and who reads them."""
         if job.store:
-            job.meant = self.meant.pop(id(host), (None, {}))[1]
+            _, job.meant, job.plan = self.meant.pop(id(host), (None, {}, 0))
             return
-        name = self.readers.pop(id(host), (None, ""))[1]
+        _, name, job.plan = self.readers.pop(id(host), (None, "", 0))
         if name in self.open:
             # A request that has gone away meanwhile does not read.
             job.reader = (name, self.texts[name])
@@ -388,6 +411,26 @@ class Run:
             if watched.request.is_finished():
                 self._finish(watched)
 
+    def _looked_up(self, request: Any, cached: int, *rest: Any, **more: Any) -> Any:
+        """The scheduler asks the connector; what it is told, and what the pool holds, is told."""
+        answer = self._lookup(request, cached, *rest, **more)
+        watched = self.planner.watched.get(request.request_id)
+        if watched is not None and self.pool.readable and self.planner.bind(watched):
+            event: dict[str, Any] = {
+                "saw": "looked_up", "r": watched.name, "tokens": request.num_tokens,
+                "cached": cached, "answer": answer[0],
+                "pool": [self.pool.states(group.offload_keys) for group in watched.groups]}
+            if event != watched.looked_up:  # asked again in each step that it waits
+                watched.looked_up = event
+                self.emit(event)
+        return answer
+
+    def _tell_pins(self) -> None:
+        """``pins`` if the pool's are not those of the planner's transfers."""
+        pinned, pending = self.pool.wrong_pins(*self.release.holders(self.planner.inner))
+        if pinned or pending:
+            self.emit({"saw": "pins", "pinned": pinned, "pending": pending})
+
     def _tell_rest(self) -> None:
         """``not_at_rest`` with what is held, if anything is."""
         held = []
@@ -403,13 +446,14 @@ class Run:
         if self.scheduler.has_requests() and not held:
             held.append("the scheduler says there is still work")
         if held:
-            self.emit({"saw": "not_at_rest", "held": "; ".join(held)})
+            waiting = [name for name, request in self.scheduler.requests.items()
+                       if not request.is_finished()]
+            self.emit({"saw": "not_at_rest", "held": "; ".join(held), "waiting": waiting})
 
     def tell_failed(self, error: BaseException) -> None:
         """What a step that raised had decided before it did."""
         if self.told_schedule:
-            self.planner.tell_known()
-            return
+            return  # what the planner knows now rests on tokens that were not told
         output = local(error, "scheduler_output")
         if output is None:
             self.planner.tell_known()

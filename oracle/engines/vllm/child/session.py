@@ -81,4 +81,5 @@ class Session:
             raise BadInput(f"vllm {self.version} cannot be built headless: "
                            f"{type(error).__name__}: {error}{hint}") from error
         return [{"saw": "hello", "engine": "vllm", "version": self.version,
-                 "unseen": list(release.unseen), "eager": release.eager}]
+                 "unseen": list(release.unseen), "eager": release.eager,
+                 "shows": list(self.run.shows)}]

@@ -109,7 +109,7 @@ class Worker:
                 tags = text.tags(group, start, min(end, known))
                 if end > known:
                     tags += text.speculative(group, known, list(drafts)[:end - known])
-                self.memory.write(table[group], group, start, tags)
+                self.memory.write(table[group], group, start, tags, name)
             if end < known:
                 sampled.append([])
                 continue
@@ -131,11 +131,12 @@ class Worker:
             sure = min(end, self.known[name] + max(0, len(tokens) - 1))
             for group in self.drafters:
                 table = self.tables[name][group]
-                self.memory.write(table, group, start, text.tags(group, start, sure))
+                self.memory.write(table, group, start, text.tags(group, start, sure), name)
                 if end + ahead > sure:
                     # Rejected drafts, and the drafter's own look-ahead: overwritten before
                     # anybody may rely on them.
-                    self.memory.write(table, group, sure, (REJECTED,) * (end + ahead - sure))
+                    self.memory.write(table, group, sure, (REJECTED,) * (end + ahead - sure),
+                                      name)
         self._read(output, starts, self.drafters)
 
     def _read(self, output: Any, starts: dict[str, int], groups: list[int]) -> None:

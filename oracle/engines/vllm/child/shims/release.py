@@ -6,6 +6,7 @@ here.  vLLM is imported inside the methods, since older ranges derive from this 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -244,7 +245,16 @@ class Release:
                 if job not in planner._jobs:
                     yield job
 
+    def holders(self, planner: Any) -> tuple[Counter[bytes], set[bytes]]:
+        """Keys that loads under way read, and how many loads; keys that stores fill."""
+        loaded: Counter[bytes] = Counter()
+        stored: set[bytes] = set()
+        for job in planner._jobs.values():
+            (stored if job.is_store else loaded).update(job.keys)
+        return loaded, stored
+
     def held(self, planner: Any) -> list[tuple[str, list[Any]]]:
         """What the planner holds, in words."""
         return [("requests the planner keeps", list(planner._req_status)),
-                ("transfer jobs", list(planner._jobs))]
+                ("transfer jobs", list(planner._jobs)),
+                ("blocks fenced", list(getattr(planner, "_block_id_to_pending_jobs", ())))]

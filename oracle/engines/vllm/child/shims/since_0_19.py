@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,12 @@ class Since020(Since021):
 
     def completed(self, report: Any, planner: Any) -> Iterator[int]:
         return iter(())
+
+    def holders(self, planner: Any) -> tuple[Counter[bytes], set[bytes]]:
+        loaded: Counter[bytes] = Counter()
+        for keys in planner._reqs_being_loaded.values():
+            loaded.update(keys)
+        return loaded, set().union(*planner._reqs_being_stored.values())
 
     def held(self, planner: Any) -> list[tuple[str, list[Any]]]:
         return [("requests the planner keeps", list(self.known(planner))),
