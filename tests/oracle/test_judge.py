@@ -599,7 +599,8 @@ def test_a_load_beside_a_store_of_the_same_request_is_found() -> None:
     judge = Judge(e.Config((e.Group(4),)))
     finding = judge.judge([
         _SHOWN, e.Arrived("a", 8), e.Started("a"), e.KeysKnown("a", 0, 2), e.BlocksKnown("a", 0, 2),
-        e.Computed("a", 8), e.Planned("a", (e.Chunks(0, (0, 1)),), 7), e.TokensKnown("a", 9), e.Preempted("a"),
+        e.Computed("a", 8), e.Planned("a", (e.Chunks(0, (0, 1)),), 7), e.TokensKnown("a", 9),
+        e.Preempted("a"),
         e.Started("a"), e.Loaded("a", 8, 8)], 0)
     assert finding is not None and finding.property == "JobExclusive"
     assert "store job 7" in finding.because
