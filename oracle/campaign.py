@@ -20,13 +20,13 @@ from .engines.process import EngineNotFound, EngineProcess
 from .engines.protocol import BadStimulus, Engine
 from .events import AnyObservation, AnyStimulus, Checked, Config
 from .explain import Explanation, explain
+from .guide import Kept, Situations, text_of
 from .judge import Finding
 from .scenario import UNMET, Scenario, perform, recorded
 from .session import Outcome, play
 from .shrink import BUDGET, NotRepeatable, Shrunk, failure_key, shrink
 from .workload import Generated, Profile
 from .workload import label as label_of
-from .workload import numbered as run_numbered
 from .workload import runs as runs_of
 
 Progress = Callable[[str, int, int, int], None]
@@ -129,10 +129,12 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Met:
-    """A run of a workload, by its number, that failed; ``key`` tells failures apart."""
+    """A run of a workload, by its number, that failed; ``key`` tells failures apart.  ``text``
+    is the run as a scenario, where its number alone does not say which run it is."""
 
     number: int
     key: tuple[object, ...]
+    text: str = ""
 
 
 class Stopped(Exception):
@@ -211,29 +213,36 @@ class Runner:
         for i, run in enumerate(runs_of(profiles, seed)):
             yield label_of(profiles, seed, i), run
 
-    def meet(self, profiles: Sequence[Profile], seed: int, numbers: Iterable[int]) -> list[Met]:
+    def meet(self, numbered: Iterable[tuple[int, Generated]], guided: bool = False,
+             ) -> tuple[list[Met], list[Kept]]:
         """Play the runs of these numbers; which of them fail is told, and no more is done about
-        it until one of them is to be `examined`."""
-        met = []
+        it until one of them is to be `examined`.  If ``guided``, also told is where each led."""
+        met: list[Met] = []
+        led: list[Kept] = []
         with contextlib.suppress(_GivenUp):
-            for number in numbers:
-                run = run_numbered(profiles, seed, number)
-                outcome = self._play(partial(play, self.engine, run.config, run.stimuli))
+            for number, run in numbered:
+                seen = Situations() if guided else None
+                outcome = self._play(partial(play, self.engine, run.config, run.stimuli,
+                                             seen.watch if seen else None))
                 if outcome is None:
                     continue
                 self.campaign.count(outcome, run.steps)
+                text = text_of(run.config, run.stimuli) if seen else ""
                 if outcome.finding is not None:
-                    met.append(Met(number, tuple(failure_key(outcome.finding))))
+                    met.append(Met(number, tuple(failure_key(outcome.finding)), text))
                     self._may_be_lost(outcome)
-        return met
+                elif seen is not None:
+                    code = (p for _, a in outcome.log[-1:] for o in a if isinstance(o, Checked)
+                            for p in o.covered)
+                    led.append(Kept(number, text, tuple(sorted({*seen.points, *code}))))
+        return met, led
 
-    def examined(self, profiles: Sequence[Profile], seed: int, number: int) -> Reported | None:
+    def examined(self, label: str, config: Config,
+                 stimuli: Sequence[AnyStimulus]) -> Reported | None:
         """Play a run that failed again and again, and shrink it; None where it does not repeat,
         which the campaign tells."""
-        run = run_numbered(profiles, seed, number)
-        again = partial(play, self.engine, run.config, run.stimuli)
+        again = partial(play, self.engine, config, stimuli)
         outcome = self._play(again)
-        label = label_of(profiles, seed, number)
         if outcome is None or outcome.finding is None:
             self.campaign.unstable.append(Unstable(label, "it failed once, and not again", ""))
             return None

@@ -136,6 +136,10 @@ def parser() -> argparse.ArgumentParser:
                       help="processes that play runs (default 1)")
     fuzz.add_argument("--journal", metavar="FILE",
                       help="keep what is done here; where the file is there, go on from it")
+    fuzz.add_argument("--guided", action="store_true",
+                      help="make runs from those that went where no run had been")
+    fuzz.add_argument("--corpus", metavar="DIR",
+                      help="guided; the runs kept here first, and what leads further is kept here")
     fuzz.add_argument("--ray", metavar="ADDRESS",
                       help="play on the Ray cluster at this address (auto: this machine's)")
     _common(fuzz, seeded=True)

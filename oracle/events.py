@@ -347,10 +347,12 @@ class Pins(Observation, frozen=True, tag="pins"):
 
 
 class Checked(Observation, frozen=True, tag="checked"):
-    """How many positions' content was compared so far (never zero in a run that stored)."""
+    """How many positions' content was compared so far (never zero in a run that stored), and
+    which points of its code the engine went through, if it was asked to count them."""
 
     stored: Count
     read: Count
+    covered: tuple[Count, ...] = ()
 
 
 class NotAtRest(Observation, frozen=True, tag="not_at_rest"):

@@ -15,10 +15,12 @@ from __future__ import annotations
 import atexit
 import functools
 import multiprocessing
+import os
+import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -26,17 +28,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from .campaign import MOST_LOST, Campaign, Reported, Runner, Unstable, given_up, write
+from .campaign import MOST_LOST, Campaign, Met, Reported, Runner, Unstable, given_up, write
 from .engines.registry import open_engine
+from .guide import FRESH, Corpus, Kept, changed
 from .journal import Journal, Played
+from .scenario import parse
 from .session import Outcome
-from .workload import label, numbered, profile
+from .workload import Generated, Profile, label, numbered, profile
 
 BATCH = 4
 """Runs that a process plays before it tells of them: some tenths of a second."""
 
 ATTEMPTS = 3
 """Times that a batch is played whose process dies; then it is said and left out."""
+
+ROUND = 8
+"""Batches of a guided campaign that are made from one corpus."""
 
 UNSTEADY = 3
 """Runs of one kind of failure that are examined until one of them repeats."""
@@ -53,6 +60,7 @@ class Job:
     profiles: tuple[str, ...]
     seed: int
     out: str
+    guided: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,23 +97,58 @@ _engines: dict[str, Any] = {}
 
 def _runner(job: Job) -> _Author:
     """A runner with this process's engine, which is opened once."""
+    if job.guided:
+        os.environ["KVORACLE_COVERAGE"] = "1"  # before the engine's own process begins
     if job.engine not in _engines:
         engine = _engines[job.engine] = open_engine(job.engine)
         atexit.register(engine.close)
     return _Author(job.engine, _engines[job.engine], Path(job.out))
 
 
-def play_batch(job: Job, first: int, runs: int) -> Played:
-    """Play some runs, in order."""
+def play_batch(job: Job, first: int, runs: int, corpus: Corpus | None = None) -> Played:
+    """Play some runs, in order; with a corpus, runs made from it."""
+    profiles = [profile(p) for p in job.profiles]
+    batch = ((n, _run(job, profiles, n, corpus)) for n in range(first, first + runs))
     runner = _runner(job)
-    met = runner.meet([profile(p) for p in job.profiles], job.seed, range(first, first + runs))
-    return Played(first, runs, runner.campaign, tuple(met))
+    met, led = runner.meet(batch, corpus is not None)
+    new = tuple(k for k in led if corpus is not None and not corpus.reached.keys() >= {*k.points})
+    return Played(first, runs, runner.campaign, tuple(met), new)
 
 
-def examine(job: Job, number: int) -> Examined:
-    """Examine a run that failed."""
+def play_kept(job: Job, first: int, texts: Sequence[str]) -> Played:
+    """Play runs that were kept, numbered from ``first``."""
+    given = [parse(text, f"kept run {n}") for n, text in enumerate(texts, first)]
+    batch = ((n, Generated("kept", n, one.header.config, one.stimuli))
+             for n, one in enumerate(given, first))
     runner = _runner(job)
-    found = runner.examined([profile(p) for p in job.profiles], job.seed, number)
+    met, led = runner.meet(batch, guided=True)
+    return Played(first, len(texts), runner.campaign, tuple(met), tuple(led))
+
+
+def _run(job: Job, profiles: Sequence[Profile], number: int, corpus: Corpus | None) -> Generated:
+    fresh = numbered(profiles, job.seed, number)
+    if corpus is None or not corpus.kept:
+        return fresh
+    rng = random.Random(f"guided/{job.seed}/{number}")
+    text = None if rng.random() < FRESH else changed(
+        corpus, profiles[number % len(profiles)], rng)
+    if text is None:
+        return fresh
+    made = parse(text, "changed")
+    return Generated(fresh.profile, fresh.seed, made.header.config, made.stimuli)
+
+
+def examine(job: Job, number: int, text: str = "") -> Examined:
+    """Examine a run that failed, given by its number or as it is."""
+    profiles = [profile(p) for p in job.profiles]
+    runner = _runner(job)
+    name = label(profiles, job.seed, number)
+    if text:
+        given = parse(text, "run")
+        found = runner.examined(f"{name}, guided", given.header.config, given.stimuli)
+    else:
+        run = numbered(profiles, job.seed, number)
+        found = runner.examined(name, run.config, run.stimuli)
     return Examined(found, tuple(runner.campaign.unstable), tuple(runner.files))
 
 
@@ -214,15 +257,25 @@ class Seen:
 
 
 class Fleet:
-    """Plays a campaign with workers and gathers what comes of it in `campaign`."""
+    """Plays a campaign with workers and gathers what comes of it in `campaign`.
+
+    ``before`` are runs that were kept of earlier campaigns, as scenarios' texts: they are played
+    first.  A guided campaign goes in rounds: all the runs of one are made from the corpus as it
+    was when the round began, so that it does not matter who plays what when.
+    """
 
     def __init__(self, job: Job, workers: Workers, journal: Journal | None = None,
-                 progress: Callable[[Seen], None] | None = None) -> None:
+                 progress: Callable[[Seen], None] | None = None,
+                 before: Sequence[str] = ()) -> None:
         self.job, self.workers, self.journal = job, workers, journal
         self.campaign = Campaign(job.engine)
         self._progress = progress or (lambda _: None)
         self._profiles = [profile(p) for p in job.profiles]
-        self._failed: dict[tuple[object, ...], list[int]] = {}
+        self._failed: dict[tuple[object, ...], list[Met]] = {}
+        self.before = tuple(before)
+        self.corpus = Corpus() if job.guided else None
+        self._led: list[Kept] = []
+        self._round = -len(self.before) // (BATCH * ROUND) - 1
         self._known: set[tuple[int, int]] = set()
         self._under_way = 0
         for played in journal.played if journal is not None else ():
@@ -234,16 +287,16 @@ class Fleet:
              seconds: float | None = None) -> None:
         """Play until ``runs``, ``steps`` or ``seconds`` are used up."""
         ends = None if seconds is None else time.monotonic() + seconds
-        waiting = (b for b in self._batches(runs, steps) if b not in self._known)
+        for batches in (self._kept_batches(), self._batches(runs, steps)):
+            self._play((b for b in batches if b not in self._known), ends)
+
+    def _play(self, waiting: Iterator[tuple[int, int]], ends: float | None) -> None:
         attempts: dict[object, int] = {}
-        more = True
+        batch = next(waiting, None)
         while True:
-            while more and self._under_way < 2 * self.workers.size and not self.campaign.stopped:
-                batch = None if ends is not None and time.monotonic() >= ends \
-                    else next(waiting, None)
-                more = batch is not None
-                if batch is not None:
-                    self._give(batch)
+            while batch is not None and self._has_room_for(batch, ends):
+                self._give(batch)
+                batch = next(waiting, None)
             if self._under_way == 0:
                 return
             for task, result in self._done("playing"):
@@ -257,6 +310,37 @@ class Fleet:
                     self._give(task)
                 else:
                     self._give_up(task, result)
+
+    def _has_room_for(self, batch: tuple[int, int], ends: float | None) -> bool:
+        """Whether the batch is to be given to somebody now: not before its round."""
+        if self.campaign.stopped or (ends is not None and time.monotonic() >= ends):
+            return False
+        if self.corpus is not None and self._round_of(batch[0]) > self._round:
+            if self._under_way:
+                return False
+            self._round = self._round_of(batch[0])
+            early = [k for k in self._led if self._round_of(k.number) < self._round]
+            self._led = [k for k in self._led if self._round_of(k.number) >= self._round]
+            for kept in sorted(early, key=lambda k: k.number):
+                self.corpus.offer(kept)
+        return self._under_way < 2 * self.workers.size
+
+    @staticmethod
+    def _round_of(number: int) -> int:
+        return number // (BATCH * ROUND)
+
+    def _kept_batches(self) -> Iterator[tuple[int, int]]:
+        """The runs that were kept before, numbered below 0, the first of them lowest."""
+        for first in range(-len(self.before), 0, BATCH):
+            yield first, min(BATCH, -first)
+
+    def led_somewhere(self) -> list[Kept]:
+        """The runs of the corpus, those of the last round included."""
+        assert self.corpus is not None
+        for kept in sorted(self._led, key=lambda k: k.number):
+            self.corpus.offer(kept)
+        self._led = []
+        return self.corpus.kept
 
     def forget_under_way(self) -> None:
         """The workers are gone with what they were doing."""
@@ -279,7 +363,12 @@ class Fleet:
 
     def _give(self, batch: Any) -> None:
         self._under_way += 1
-        self.workers.give(batch, play_batch, self.job, *batch)
+        first, runs = batch
+        if first < 0:
+            texts = self.before[first:first + runs or None]
+            self.workers.give(batch, play_kept, self.job, first, texts)
+        else:
+            self.workers.give(batch, play_batch, self.job, first, runs, self.corpus)
 
     def _done(self, phase: str) -> list[tuple[object, Any]]:
         results = self.workers.done(seconds=1.0)
@@ -298,7 +387,8 @@ class Fleet:
             self.campaign.stopped = self.campaign.stopped or given_up(self.campaign.lost)
         self._known.add((played.first, played.runs))
         for met in played.met:
-            self._failed.setdefault(met.key, []).append(met.number)
+            self._failed.setdefault(met.key, []).append(met)
+        self._led += played.led
 
     def _give_up(self, task: Any, result: Any) -> None:
         _, runs = task
@@ -313,16 +403,16 @@ class Fleet:
 
     def examine(self) -> None:
         """Of each kind of failure, examine the first run that repeats."""
-        waiting = {key: sorted(numbers)[:UNSTEADY] for key, numbers in self._failed.items()}
+        waiting = {key: sorted(met, key=lambda m: m.number)[:UNSTEADY]
+                   for key, met in self._failed.items()}
         found: dict[tuple[object, ...], tuple[int, Examined]] = {}
         unstable: list[tuple[int, Unstable]] = []
-        for key, numbers in waiting.items():
-            self._under_way += 1
-            self.workers.give((key, 0), examine, self.job, numbers[0])
+        for key in waiting:
+            self._examine(key, 0, waiting[key])
         while self._under_way:
             for task, result in self._done("examining what was found"):
                 key, n = cast("tuple[tuple[object, ...], int]", task)
-                number = waiting[key][n]
+                number = waiting[key][n].number
                 if isinstance(result, Died):
                     result = Examined(None, (Unstable(
                         label(self._profiles, self.job.seed, number),
@@ -336,11 +426,14 @@ class Fleet:
                     continue
                 unstable += [(number, u) for u in result.unstable]
                 if n + 1 < len(waiting[key]):
-                    self._under_way += 1
-                    self.workers.give((key, n + 1), examine, self.job, waiting[key][n + 1])
+                    self._examine(key, n + 1, waiting[key])
         for key, (_, examined) in sorted(found.items(), key=lambda item: item[1][0]):
             self._gather(key, examined)
         self.campaign.unstable += [u for _, u in sorted(unstable, key=lambda each: each[0])]
+
+    def _examine(self, key: tuple[object, ...], n: int, met: Sequence[Met]) -> None:
+        self._under_way += 1
+        self.workers.give((key, n), examine, self.job, met[n].number, met[n].text)
 
     def _gather(self, key: tuple[object, ...], examined: Examined) -> None:
         finding = examined.finding

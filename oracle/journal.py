@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from .campaign import Campaign, Met
+from .guide import Kept
 
 FORMAT = 1
 
@@ -24,12 +25,14 @@ class JournalRefused(Exception):
 
 @dataclass(frozen=True)
 class Played:
-    """A batch that was played: the figures of its runs, and which of them failed."""
+    """A batch that was played: the figures of its runs, which of them failed, and of a guided
+    campaign those that led to something new."""
 
     first: int
     runs: int
     figures: Campaign
     met: tuple[Met, ...] = ()
+    led: tuple[Kept, ...] = ()
 
 
 class Journal:
@@ -38,10 +41,11 @@ class Journal:
     Raises `JournalRefused` for another campaign's journal and for anything else.
     """
 
-    def __init__(self, path: Path, engine: str, profiles: Sequence[str], seed: int) -> None:
+    def __init__(self, path: Path, engine: str, profiles: Sequence[str], seed: int,
+                 guided: bool = False) -> None:
         self.path = path
         self._header = {"kvoracle": FORMAT, "kind": "journal", "engine": engine,
-                        "profiles": list(profiles), "seed": seed}
+                        "profiles": list(profiles), "seed": seed, "guided": guided}
         self.played: list[Played] = []
         try:
             if path.exists():
@@ -58,7 +62,8 @@ class Journal:
             del figures[name]
         line = msgspec.json.encode({"first": played.first, "runs": played.runs,
                                     "figures": figures,
-                                    "met": [[m.number, list(m.key)] for m in played.met]})
+                                    "met": [[m.number, list(m.key), m.text] for m in played.met],
+                                    "led": [[k.number, k.text, k.points] for k in played.led]})
         try:
             with self.path.open("ab") as file:
                 file.write(line + b"\n")
@@ -85,8 +90,9 @@ class Journal:
         try:
             figures = Campaign(**raw["figures"])
             figures.unseen = tuple(figures.unseen)
-            met = tuple(Met(n, tuple(key)) for n, key in raw["met"])
-            return Played(int(raw["first"]), int(raw["runs"]), figures, met)
+            met = tuple(Met(n, tuple(key), text) for n, key, text in raw["met"])
+            led = tuple(Kept(n, text, tuple(points)) for n, text, points in raw["led"])
+            return Played(int(raw["first"]), int(raw["runs"]), figures, met, led)
         except (KeyError, TypeError, ValueError) as error:
             raise JournalRefused(f"{self.path}:{number}: no batch of runs ({error}); remove the "
                                  "line, and its runs are played again") from None

@@ -6,7 +6,7 @@ be shrunk, explained and replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -37,20 +37,26 @@ AHEAD = 32
 """Stimuli sent before their answers are judged: saves waiting between two processes."""
 
 
-def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus]) -> Outcome:
+Watch = Callable[[Judge], None]
+"""Shown the judge after each answer that it judged."""
+
+
+def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus],
+         watch: Watch | None = None) -> Outcome:
     """Start the engine afresh, give it the stimuli, judge each answer.
 
     Raises `BadStimulus` for a run that makes no sense for the engine.
     """
     every = list(stimuli)
     try:
-        return _play(engine, config, every, AHEAD)
+        return _play(engine, config, every, AHEAD, watch)
     except BadStimulus:
         # Sent ahead, it may come after what the run is about: one at a time, then.
-        return _play(engine, config, every, 1)
+        return _play(engine, config, every, 1, watch)
 
 
-def _play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus], ahead: int) -> Outcome:
+def _play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus], ahead: int,
+          watch: Watch | None) -> Outcome:
     judge = Judge(config)
     outcome = Outcome(config, judge=judge)
     hello = engine.start(config)
@@ -66,6 +72,8 @@ def _play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus], ahead:
             before = judge.judged
             finding = judge.judge(seen, len(outcome.log))
             outcome.log.append((stimulus, _told(seen, judge.judged - before)))
+            if watch is not None:
+                watch(judge)
             if finding is not None:
                 break
     if finding is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 from .. import exits
 from ..campaign import Campaign
 from ..cluster import NoCluster, RayWorkers
-from ..console import Status, note, out, write_json
+from ..console import Status, need_writable, note, out, write_json
 from ..engines.registry import EngineUnavailable, open_engine
 from ..explain import text
 from ..fleet import Fleet, Inline, Job, LocalWorkers, OtherEngine, Seen, Workers
 from ..journal import Journal, JournalRefused
+from ..scenario import read
 from ..workload import DEFAULT, PROFILES, profile
 
 DEFAULT_STEPS = 5000
@@ -29,18 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
     if steps is None and arguments.budget is None:
         steps = DEFAULT_STEPS
     available(arguments.engine)
-    job = Job(arguments.engine, names, arguments.seed, arguments.out)
+    guided = arguments.guided or arguments.corpus is not None
+    job = Job(arguments.engine, names, arguments.seed, arguments.out, guided)
+    before = _corpus(arguments.corpus)
     status = Status()
     live = Live(status)
     try:
         journal = None if arguments.journal is None else Journal(
-            Path(arguments.journal), job.engine, job.profiles, job.seed)
+            Path(arguments.journal), job.engine, job.profiles, job.seed, guided)
         workers = _workers(arguments)
     except (JournalRefused, NoCluster) as refused:
         raise exits.UserError(str(refused)) from None
     interrupted = False
     try:
-        fleet = Fleet(job, workers, journal, live.show)
+        fleet = Fleet(job, workers, journal, live.show, before)
         try:
             fleet.play(None, steps, arguments.budget)
         except KeyboardInterrupt:  # what was found until then is not thrown away
@@ -59,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         status.clear()
         workers.close()
+    if arguments.corpus is not None:
+        _keep(arguments.corpus, fleet)
     report(fleet.campaign)
     ends = code(fleet.campaign)
     if interrupted and ends != exits.VIOLATION:
@@ -67,6 +73,26 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(arguments.json, {
             "kvoracle": 1, "kind": "fuzz", "exit_code": ends, **data(fleet.campaign)})
     return ends
+
+
+def _corpus(folder: str | None) -> list[str]:
+    """The runs kept in a folder, by name."""
+    if folder is None:
+        return []
+    need_writable(folder, folder=True)
+    files = sorted(Path(folder).glob("*.jsonl")) if Path(folder).is_dir() else []
+    return [read(file).text() for file in files]
+
+
+def _keep(folder: str, fleet: Fleet) -> None:
+    """Write the runs that led to something new, each under a name of its content."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for kept in fleet.led_somewhere():
+            name = hashlib.sha256(kept.text.encode()).hexdigest()[:16]
+            Path(folder, f"{name}.jsonl").write_text(kept.text, "utf-8")
+    except OSError as error:
+        fleet.campaign.unwritten.append(f"{error.filename}: {error.strerror}")
 
 
 def available(engine: str) -> None:

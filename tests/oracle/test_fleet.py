@@ -150,9 +150,9 @@ def test_a_campaign_goes_on_from_its_journal(
     played: list[int] = []
     play = fleet.play_batch
 
-    def counted(job: Job, first: int, runs: int) -> Played:
+    def counted(job: Job, first: int, *more: Any) -> Played:
         played.append(first)
-        return play(job, first, runs)
+        return play(job, first, *more)
 
     monkeypatch.setattr(fleet, "play_batch", counted)
     assert _plain(_campaign(Inline(), _journal())) == alone
@@ -165,6 +165,7 @@ def test_a_campaign_goes_on_from_its_journal(
 @pytest.mark.parametrize(("changes", "said"), [
     ({"seed": 7}, "seed is 0 there and 7 here"),
     ({"engine": "impl"}, "engine is 'model:cursor-falls-back' there and 'impl' here"),
+    ({"guided": True}, "guided is False there and True here"),
     ({"profiles": ("reuse",)}, "profiles is ['storing', 'groups'] there and ['reuse'] here"),
 ])
 def test_the_journal_of_another_campaign_is_refused(changes: dict[str, Any], said: str) -> None:

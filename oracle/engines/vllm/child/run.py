@@ -12,7 +12,7 @@ from vllm import SamplingParams
 from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus
 
-from . import plugin, shims
+from . import coverage, plugin, shims
 from .build import Config, build
 from .content import WRONG_TOKEN, Text, parse_prompt
 from .ghost import Chunk, Job, Memory, Transfers
@@ -171,9 +171,11 @@ class Run:
         for _ in range(min(IDLE_STEPS, limit - steps)):
             self._step(0, frozenset())
         self._tell_rest()
+        covered = coverage.take()
         self.emit({"saw": "checked",
                    "stored": sum(worker.memory.stored_positions for worker in self.workers),
-                   "read": sum(worker.memory.read_positions for worker in self.workers)})
+                   "read": sum(worker.memory.read_positions for worker in self.workers),
+                   **({"covered": covered} if covered else {})})
 
     def _must_fit(self, name: str, tokens: int) -> None:
         """Refuse a request that the pool can never hold, as vLLM does at its own front door.

@@ -14,6 +14,8 @@ import sys
 import traceback
 from typing import Any, BinaryIO, NoReturn
 
+from . import coverage
+
 
 class BadInput(Exception):
     """What was asked makes no sense; the engine is as it was."""
@@ -32,6 +34,7 @@ def main() -> NoReturn:
     session: Any = None
     failure = ""
     try:
+        coverage.install()
         # Imported here, so that vLLM cannot print before standard output is safe.
         session = importlib.import_module(__package__ + ".session").Session()
     except Exception as error:

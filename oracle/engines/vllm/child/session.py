@@ -15,7 +15,7 @@ if not hasattr(torch._C._cpu, "_is_avx512_supported"):
 
 import vllm
 
-from . import shims
+from . import coverage, shims
 from .build import Config
 from .postmortem import died, in_engine
 from .run import Run
@@ -66,6 +66,7 @@ class Session:
             self.run.close()
             self.run = None
         self.dead = False
+        coverage.take()
         config = Config.parse(ask.get("config") or {})
         try:
             self.run = Run(config, release)
