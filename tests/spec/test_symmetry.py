@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -70,17 +71,23 @@ def test_a_renamed_state_is_reached_too_and_one_of_each_is_searched(name: str) -
     assert reduced.complete and reduced.distinct == len(stand) < len(reached)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", POINTING)
 def test_what_points_at_none_is_never_looked_at(name: str) -> None:
-    """From every state the machine as it is written takes the same steps."""
-    machine, where, reached = _whole(name)
+    """The machine as it is written takes the same steps, along walks and where they might go."""
+    where = SCOPES[name]
+    machine = with_none(where.machine(), where)
     renamings = Renamings(Layout(machine, where))
     other, plain = CompiledBackend(machine, where), CompiledBackend(where.machine(), where)
-    for state in reached[::7]:
-        steps, cut = other.successors(state)
-        named = [(action, values, renamings.named(after)) for action, values, after in steps]
-        assert (named, cut) == plain.successors(renamings.named(state))
-    assert {renamings.named(s) for s in reached} == set(_reached(plain))
+    chance = random.Random(name)
+    for _ in range(8):
+        state = other.initial
+        for _ in range(60):
+            steps, cut = other.successors(state)
+            named = [(action, values, renamings.named(after)) for action, values, after in steps]
+            assert (named, cut) == plain.successors(renamings.named(state))
+            if not steps:
+                break
+            state = chance.choice(steps)[2]
 
 
 @pytest.mark.parametrize("name", POINTING)
@@ -90,8 +97,9 @@ def test_verdicts_and_situations_do_not_depend_on_symmetry(name: str) -> None:
     whole, reduced = (search(where, properties=asked, limits=limits)
                       for limits in (None, SYMMETRY))
     assert reduced.complete and not reduced.violations and not whole.violations
-    assert (reduced.depth, reduced.witnesses) == (whole.depth, whole.witnesses)
-    assert reduced.distinct < whole.distinct
+    assert reduced.witnesses == whole.witnesses
+    # What points at none is told from what points at 0, so it may take longer to see all of it.
+    assert reduced.depth >= whole.depth and reduced.distinct < whole.distinct
 
 
 CARELESS = {v.scope: v for v in reversed(VARIANTS.values())
@@ -145,7 +153,7 @@ def _toy() -> tuple[Machine, Scope]:
 
 
 def _property(name: str, function: Any) -> Property:
-    return replace(EVERYTHING["CountsInOrder"], name=name, function=function)
+    return replace(EVERYTHING["CountsInOrder"], name=name, function=function, parts=())
 
 
 def test_a_property_that_looks_at_what_means_nothing_is_refused() -> None:
