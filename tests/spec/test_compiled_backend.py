@@ -39,6 +39,7 @@ from kvoracle.spec.explore import (
     Limits,
     NoCompiler,
     OutOfMemory,
+    packed,
     search,
     toolchain,
 )
@@ -48,7 +49,7 @@ from kvoracle.spec.explore.compiled import CompiledBackend
 from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.explore.native import NativeSearch
 from kvoracle.spec.explore.reference import NegativeValue
-from kvoracle.spec.properties import EVERYTHING, Property, Witness
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, Witness
 from kvoracle.spec.variants import PLANNERS, VARIANTS, Variant
 
 
@@ -834,3 +835,17 @@ def test_what_makes_no_sense_is_refused(asked: tuple[str, ...], line: str) -> No
     found = _command(*asked)
     assert (found.returncode, found.stdout) == (2, "")
     assert line in found.stderr and found.stderr.count("\n") == 1
+
+
+def test_of_too_large_a_catalogue_only_what_is_asked_is_compiled(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = told(search(SCOPES["workers"]))
+    asked = [p for p in PROPERTIES.values() if p.applies(SCOPES["workers"].machine())]
+    monkeypatch.setattr(packed, "KINDS", max(len(asked), sum(len(p.witnesses) for p in asked)))
+    assert told(search(SCOPES["workers"])) == plain
+    monkeypatch.setattr(packed, "KINDS", 3)
+    with pytest.raises(ImpossibleConfig, match=r"more than 3 properties.* name fewer"):
+        search(SCOPES["workers"])
+    few = [EVERYTHING["JobExclusive"]]
+    assert search(SCOPES["workers"], properties=few, max_states=50).distinct >= 50

@@ -218,6 +218,12 @@ def test_an_unknown_device_names_the_near_ones() -> None:
         search(SCOPES["seed"], backend=TORCH, device="cudo")
 
 
+def test_without_torch_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(NoDevice, match=r"needs torch: pip install 'kvoracle\[impl\]'"):
+        search(SCOPES["seed"], backend=TORCH)
+
+
 def _cuda() -> bool:
     import torch
 
