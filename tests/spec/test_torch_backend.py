@@ -5,7 +5,6 @@ They run here on processors, by several threads: the text is the same that a GPU
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from kvoracle.model.scopes import LARGE, SCOPES, Scope, UnknownName
+from kvoracle.oracle import cli
 from kvoracle.spec.explore import (
     TORCH,
     CheckpointRefused,
@@ -188,17 +188,18 @@ def test_a_search_goes_on_after_it_was_killed(
     assert told(went_on) == told(search(DEEP, max_states=200_000))
 
 
-def test_the_command_says_how_many_states_fitted_and_how_to_go_on(tmp_path: Path) -> None:
+def test_the_command_says_how_many_states_fitted_and_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(tmp_path / "kept")
-    found = _command("--backend", "torch", "--scope", "pair-deep", "--max-memory", "8M",
-                     "--checkpoint", path)
-    assert found.returncode == 3, found.stderr
-    assert re.search(r"[\d,]+ states were searched in the memory allowed, [\d.]+ MiB; kvoracle "
-                     rf"explore --resume {path} --max-memory SIZE goes on", found.stdout)
-    went_on = _command("--backend", "torch", "--resume", path, "--max-memory", "16M")
-    assert went_on.returncode == 3 and "backend torch" in went_on.stdout
-    counts = [int(re.search(r"([\d,]+) distinct", f.stdout)[1].replace(",", ""))  # type: ignore[index]
-              for f in (found, went_on)]
+    counts = []
+    for asked in (("--scope", "pair-deep", "--max-memory", "6M", "--checkpoint", path),
+                  ("--resume", path, "--max-memory", "9M")):
+        code, told, _ = _command(capsys, "--backend", "torch", *asked)
+        fitted = re.search(r"([\d,]+) states were searched in the memory allowed, [\d.]+ MiB; "
+                           rf"kvoracle explore --resume {path} --max-memory SIZE goes on", told)
+        assert code == 3 and fitted is not None and "backend torch" in told
+        counts.append(int(fitted[1].replace(",", "")))
     assert counts[0] < counts[1]
 
 
@@ -231,31 +232,32 @@ def _cuda() -> bool:
 
 
 @pytest.mark.skipif(_cuda(), reason="there is a GPU")
-def test_without_a_gpu_the_command_says_so_in_one_line() -> None:
+def test_without_a_gpu_the_command_says_so_in_one_line(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(NoDevice):
         search(SCOPES["seed"], backend=TORCH, device="cuda")
-    found = _command("--backend", "torch", "--device", "cuda")
-    assert (found.returncode, found.stdout) == (3, "")
-    assert found.stderr == ("kvoracle: no CUDA device that torch can use: --device cpu, or the "
-                            "backend compiled\n")
+    assert _command(capsys, "--backend", "torch", "--device", "cuda") == (
+        3, "", "kvoracle: no CUDA device that torch can use: --device cpu, or the backend "
+               "compiled\n")
 
 
-def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kvoracle.oracle.cli", "explore", *arguments], check=False,
-        capture_output=True, text=True, env=os.environ)
+def _command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(["explore", *arguments])
+    told = capsys.readouterr()
+    return code, told.out, told.err
 
 
-def test_a_device_is_for_torch_alone() -> None:
-    found = _command("--device", "cpu")
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "kvoracle: --device is for the backend torch\n"
+def test_a_device_is_for_torch_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _command(capsys, "--device", "cpu") == (
+        2, "", "kvoracle: --device is for the backend torch\n")
 
 
 def _source(symmetry: bool) -> str:
-    where = SCOPES["reuse"]
+    """One property that is not of the catalogue, all of which would be compiled with it."""
+    where = SCOPES["late"]
     made = device.DeviceSearch(where.machine(), where, limits=Limits(symmetry=symmetry),
-                               properties=[EVERYTHING["TrueBytes"], EVERYTHING["WorkerAgreement"]])
+                               properties=[replace(EVERYTHING["StreamOrder"], name="Alone")])
     return made.code.put_into("kernels.cu")
 
 
