@@ -96,6 +96,12 @@ def frees_at_abort(loading: Any) -> Any:
     return not_(loading)
 
 
+def startable(failed: Any) -> Any:
+    """Whether a request starts when its load is over: not if a worker could not copy its share.
+    It waits on, and computes what the load did not bring (LMCache#3388, vLLM issue #49250)."""
+    return not_(failed)
+
+
 @dataclass(frozen=True)
 class Care:
     """The rules of transfers in force.
@@ -119,6 +125,7 @@ class Care:
     reusable: Callable[[Any], Any] = reusable
     loadable: Callable[[Any], Any] = loadable
     frees_at_abort: Callable[[Any], Any] = frees_at_abort
+    startable: Callable[[Any], Any] = startable
     pins: bool = True
     frees_failed: bool = True
     drops_jobs: bool = True

@@ -41,7 +41,8 @@ def loads(s: View, r: Term, g: Term, c: Term) -> Term:
     return (s.hit[r] > 0) & (c < chunks_touched(s.hit[r], s.tokens_per_chunk[g]))
 
 
-def _waits(s: View, r: Term) -> Term:
+def waits(s: View, r: Term) -> Term:
+    """Whether the request waits to start, or to come back."""
     return (s.life[r] == WAITING) | (s.life[r] == PREEMPTED)
 
 
@@ -51,7 +52,7 @@ def plan_load(s: View, r: Request, n: Tokens) -> None:
     def chunks(g: Term) -> Term:
         return chunks_touched(n, s.tokens_per_chunk[g])
 
-    s.require("waits", _waits(s, r))
+    s.require("waits", waits(s, r))
     s.require("one load", s.hit[r] == 0)
     s.require("no store of it is under way", implies(
         s.rules.care.exclusive, forall(GROUP, CHUNK, lambda g, c: s.flight[r, g, c] == 0)))
@@ -109,8 +110,8 @@ def _ends(s: View, r: Term) -> None:
 @part.action("the load of request {r} is over, and it starts")
 def report_load(s: View, r: Request) -> None:
     """As if it had computed the hit (vLLM: the load sets the cursor to the end of the hit)."""
-    s.require("waits", _waits(s, r))
-    s.require("no copy failed", s.load_failed[r] == 0)
+    s.require("waits", waits(s, r))
+    s.require("no copy failed", s.rules.care.startable(s.load_failed[r]))
     _ends(s, r)
     s.life[r] = RUNNING
     # The last token is computed even on a full hit: its logits are needed.
@@ -124,7 +125,7 @@ def report_load(s: View, r: Request) -> None:
 @part.action("the load of request {r} has failed")
 def load_fails(s: View, r: Request) -> None:
     """It waits as before, with its blocks; what they hold is not its KV."""
-    s.require("waits", _waits(s, r))
+    s.require("waits", waits(s, r))
     s.require("a copy failed", s.load_failed[r])
     _ends(s, r)
 

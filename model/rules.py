@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .connecting import AWARE, Sharing
 from .fencing import CAREFUL, Care
 from .ordering import ORDERLY, Order
 from .terms import Value, ite, maximum, minimum, not_
@@ -132,7 +133,8 @@ def cursor_after_clearing(cursor: Any) -> Any:
 @dataclass(frozen=True)
 class Design:
     """The rules in force, one field for each place an engine applies one; those of transfers
-    are gathered in ``care``, those of streams in ``order``."""
+    are gathered in ``care``, those of streams in ``order``,
+    those between connectors in ``sharing``."""
 
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
@@ -142,6 +144,7 @@ class Design:
     cursor_after_clearing: Callable[[Any], Any] = cursor_after_clearing
     care: Care = CAREFUL
     order: Order = ORDERLY
+    sharing: Sharing = AWARE
 
 
 REFERENCE = Design()

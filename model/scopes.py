@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from . import (
+    connector,
     drafts,
     hits,
     limits,
@@ -36,12 +37,16 @@ ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
 TRANSFER_PARTS = (*CORE, pool.part, slots.part, transfers.part, loads.part)
 """Blocks with content, and stores and loads with a life of their own."""
 
+CONNECTOR_PARTS = (*TRANSFER_PARTS, connector.part)
+"""Transfers beside those of another connector."""
+
 STREAM_PARTS = (streams.part, streams.tables)
 """Kernels and copies queued now and run later: what makes the moments of the others true."""
 
 COMPOSITIONS: dict[str, tuple[Part, ...]] = {
     "planning": ALL_PARTS,
     "transfers": TRANSFER_PARTS,
+    "connectors": CONNECTOR_PARTS,
     "streams": STREAM_PARTS,
 }
 """Parts that go together, each composition proved for all sizes; smaller ones first, since what
@@ -132,6 +137,7 @@ def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
 # their end, planning without an offer, failures.
 _ELSEWHERE = ("retire", "settle", "refuse", "reset", "fall_short")
 _FAILURES = ("copy_out_fails", "copy_in_fails")
+_LOADS = ("plan_load", "copy_in", "report_load", "load_fails", "load_dropped")
 _KERNELS = ("join", "leave", "launch")
 
 SCOPES: dict[str, Scope] = {
@@ -244,6 +250,24 @@ SCOPES: dict[str, Scope] = {
             _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=1,
                    Worker=2),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "borrowed",
+            "two requests, one block: another connector brings one of them into it",
+            CONNECTOR_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=2, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, *_LOADS, "evict", "abort", "borrowed_dropped"),
+        ),
+        Scope(
+            "sent",
+            "two requests of one text, one block: one that ended is loaded, brought, and sent",
+            CONNECTOR_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "preempt"),
         ),
         Scope(
             "streams",

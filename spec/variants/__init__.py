@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kvoracle.model.scopes import nearest
 
+from .connectors import UNAWARE
 from .designs import ALL
+from .failures import FAILING
 from .streams import UNORDERED
 from .transfers import CARELESS
 from .variant import Variant
@@ -12,7 +14,8 @@ from .variant import Variant
 PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 """Designs of planning: those that the oracle can drive as engines and diagnose by."""
 
-VARIANTS: dict[str, Variant] = {v.name: v for v in (*ALL, *CARELESS, *UNORDERED)}
+VARIANTS: dict[str, Variant] = {
+    v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *UNORDERED)}
 
 
 def variant(name: str) -> Variant:
