@@ -11,6 +11,7 @@ from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.scopes import (
     ALL_PARTS,
+    CONNECTOR_PARTS,
     CORE,
     SCOPES,
     STREAM_PARTS,
@@ -19,6 +20,7 @@ from kvoracle.model.scopes import (
 )
 from kvoracle.spec.explore import Exploration
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, named
+from kvoracle.spec.properties.connecting import CONNECTING, CONNECTOR_LEMMAS
 from kvoracle.spec.properties.streaming import STREAM_LEMMAS, STREAMING
 from kvoracle.spec.properties.transferring import TRANSFER_LEMMAS, TRANSFERRING
 from kvoracle.spec.variants import VARIANTS
@@ -64,11 +66,15 @@ def test_a_property_applies_only_where_its_parts_are() -> None:
     core, whole = Machine(CORE, REFERENCE), Machine(ALL_PARTS, REFERENCE)
     moved = {p.name for p in (*TRANSFERRING, *TRANSFER_LEMMAS)}
     queued = {p.name for p in (*STREAMING, *STREAM_LEMMAS)}
-    elsewhere = moved | queued
+    shared = {p.name for p in (*CONNECTING, *CONNECTOR_LEMMAS)}
+    elsewhere = moved | queued | shared
     assert {n for n, p in EVERYTHING.items() if not p.applies(core)} == {"TailNotHeld"} | elsewhere
     assert {n for n, p in EVERYTHING.items() if not p.applies(whole)} == elsewhere
     transfers = Machine(TRANSFER_PARTS, REFERENCE)
     assert {n for n, p in EVERYTHING.items() if not p.applies(transfers)} == {
+        "TailNotHeld"} | queued | shared
+    connectors = Machine(CONNECTOR_PARTS, REFERENCE)
+    assert {n for n, p in EVERYTHING.items() if not p.applies(connectors)} == {
         "TailNotHeld"} | queued
     streams = Machine(STREAM_PARTS, REFERENCE)
     assert {n for n, p in EVERYTHING.items() if p.applies(streams)} == queued

@@ -48,6 +48,13 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "largest-rank-counts": {"WorkerAgreement": 8, "TrueBytes": 12, "LoadedBytes": 18},
     "refused-with-room": {"NoStall": 6},
     "failed-keeps-its-slot": {"NoLeak": 11},
+    "failed-load-starts": {"LoadedBytes": 17, "ReuseFence": 20, "TrueBytes": 24},
+    "borrowed-unfenced": {"ReuseFence": 12, "TrueBytes": 15},
+    "borrowed-counts-at-once": {
+        "LoadedBytes": 3, "ConnectorFence": 4, "ReuseFence": 6, "TrueBytes": 9},
+    "cursor-over-borrowed": {"NoHole": 5},
+    "first-connector-frees": {"ConnectorFence": 7},
+    "sent-is-freed": {"ConnectorFence": 5},
     "store-beside-kernels": {"StreamOrder": 4, "TrueReads": 5},
     "step-late-is-no-event": {"StreamOrder": 6, "TrueReads": 7},
     "late-store-unfenced": {"TrueReads": 8},
