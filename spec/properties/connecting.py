@@ -141,7 +141,8 @@ def _used_is_kept(s: View, r: Request) -> Any:
 
 USED_IS_KEPT = _lemma(
     "UsedIsKept", "what an ended request left is kept while another connector uses it",
-    "One flag says so for all that is under way, so it goes down with the last of it.",
+    "One flag says so for all that is under way: it goes up with the first transfer and down "
+    "only with the last.",
     "ConnectorFence", _used_is_kept,
     lambda seen: f"another connector uses the blocks of request {seen.request}, and they are not "
                  "kept for it",
