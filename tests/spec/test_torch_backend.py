@@ -5,6 +5,7 @@ They run here on processors, by several threads: the text is the same that a GPU
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import signal
@@ -278,6 +279,51 @@ def test_the_kernels_compile_at_run_time() -> None:
     assert cuda.compiled(_source(symmetry=False), "sm_90").startswith(b"\x7fELF")
     with pytest.raises(NoDevice, match=r"NVRTC does not compile the kernels for sm_90: .*error"):
         cuda.compiled("nonsense", "sm_90")
+
+
+CUDA_ON_A_PROCESSOR = """
+#include <stdint.h>
+#include <string.h>
+#define __CUDACC__
+#define __device__
+#define __global__
+typedef unsigned long long ull;
+static struct { unsigned x; } gridDim = {1}, blockDim = {1}, blockIdx, threadIdx;
+static ull __umul64hi(ull a, ull b) { return (unsigned __int128)a * b >> 64; }
+static int __ffsll(long long bits) { return __builtin_ffsll(bits); }
+static ull atomicCAS(ull *p, ull old, ull value)
+{
+    ull found = *p;
+    if (found == old)
+        *p = value;
+    return found;
+}
+static void atomicMin(ull *p, ull value) { *p = value < *p ? value : *p; }
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("name", "variant"), [
+    ("late", None), ("pair", None), ("workers", "first-report-counts")])
+def test_what_a_gpu_is_given_takes_the_same_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, variant: str | None
+) -> None:
+    """The text as CUDA C++, with what differs from C in it, run as a GPU of one thread."""
+    class OneThread:
+        def __init__(self, source: str, threads: int) -> None:
+            text, made = tmp_path / "kernels.cpp", tmp_path / "kernels.so"
+            text.write_text(CUDA_ON_A_PROCESSOR + source, "utf-8")
+            subprocess.run(["g++", "-std=c++17", "-w", "-O1", "-fPIC", "-shared", "-o", str(made),
+                            str(text)], check=True)
+            self.made = ctypes.CDLL(str(made))
+
+        def launch(self, kernel: str, control: int, count: int) -> None:
+            getattr(self.made, f"kv_{kernel}")(ctypes.c_void_p(control), ctypes.c_uint64(count))
+
+    monkeypatch.setattr(device, "Threads", OneThread)
+    design = VARIANTS[variant] if variant else None
+    found = both(SCOPES[name], design, find_all=True, limits=Limits(symmetry=name == "late"))
+    assert bool(found.violations) == bool(variant)
 
 
 @pytest.mark.cuda
