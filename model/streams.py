@@ -163,7 +163,7 @@ def leave(s: View, b: Block) -> None:
     s.batch[b] = False
 
 
-@part.action("kernels {o} are queued: they read the batch and write the KV of {v} in block {b}")
+@part.action("launch {o} is queued: its kernels read the batch, write KV {v} in block {b}")
 def launch(s: View, o: Operation, b: Block, v: Content) -> None:
     """A step's forward pass."""
     s.require("of the batch", s.batch[b])
@@ -190,7 +190,7 @@ def plan(s: View, b: Block, h: Slot) -> None:
     s.aged[h] = False
 
 
-@part.action("its copy {o} to slot {h} is queued")
+@part.action("store {o} to slot {h} is queued")
 def store(s: View, o: Operation, h: Slot) -> None:
     """It may have waited for a step, so as not to delay that step's kernels."""
     b = s.source[h]
@@ -212,7 +212,7 @@ def store(s: View, o: Operation, h: Slot) -> None:
     s.aged[h] = False
 
 
-@part.action("a load {o} of slot {h} into block {b} is queued")
+@part.action("load {o} of slot {h} into block {b} is queued")
 def load(s: View, o: Operation, h: Slot, b: Block) -> None:
     """Into a block whose request waits; whoever had it before may have ended just now."""
     s.require("ready", s.fill[h] == READY)
@@ -240,7 +240,7 @@ def evict(s: View, h: Slot) -> None:
     s.fill[h] = FREE
 
 
-@part.action("the host itself writes the KV of {v} into slot {h}")
+@part.action("the host itself writes KV {v} into slot {h}")
 def promote(s: View, h: Slot, v: Content) -> None:
     """From a second tier, a peer, a staging buffer: no stream orders what the host does."""
     def touches(p: Term) -> Term:
@@ -301,7 +301,7 @@ def see(s: View, e: Event) -> None:
 # --- the device ----------------------------------------------------------------------
 
 
-@part.action("{o} runs")
+@part.action("operation {o} runs")
 def run(s: View, o: Operation) -> None:
     """When what it waits for has run; what it reads is what lies there now."""
     b, h = s.block[o], s.slot[o]

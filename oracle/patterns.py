@@ -63,13 +63,30 @@ PATTERNS = (
         "A transfer has several parts: workers, connectors, handles. The first report is taken "
         "for the end of all.",
         ("tpu-inference PR3152", "vllm-ascend PR3332", "vLLM #46240", "vLLM PR56104"),
-        (("first-report-counts", "WorkerAgreement"),)),
+        (("first-report-counts", "WorkerAgreement"), ("first-connector-frees", "ConnectorFence"))),
     Pattern(
         "Failure reported as success",
         "A copy has failed, and what depends on it goes on as if it had not: a key becomes "
         "readable without bytes, or stays promised for ever.",
         ("LMCache #3388", "LMCache #4991", "vLLM #49176", "Mooncake #3465", "SGLang PR27108"),
-        (("failed-is-ready", "TrueBytes"), ("failed-stays-pending", "NoLeak"))),
+        (("failed-is-ready", "TrueBytes"), ("failed-stays-pending", "NoLeak"),
+         ("failed-load-starts", "LoadedBytes"))),
+    Pattern(
+        "What is queued is taken for done",
+        "The host has queued a kernel or a copy and goes on as if it had run. On another stream, "
+        "or on the host itself, the next operation overtakes it.",
+        ("vLLM PR31341", "vLLM #45704", "vLLM #47282", "SGLang PR36738", "SGLang PR22811",
+         "TensorRT-LLM PR15546"),
+        (("store-beside-kernels", "TrueReads"), ("load-over-reads", "TrueReads"),
+         ("load-over-writes", "TrueReads"), ("kernels-before-load", "TrueReads"),
+         ("host-over-slot", "TrueReads"), ("table-written-early", "TrueReads"))),
+    Pattern(
+        "A fix opens the next hole",
+        "A store is queued a step late, so as not to race with the kernels that write its block. "
+        "Now the block may be written again in that step; and where lateness stands in for the "
+        "event, the kernels may still not have run.",
+        ("vLLM PR31341", "vLLM PR48596"),
+        (("late-store-unfenced", "TrueReads"), ("step-late-is-no-event", "StreamOrder"))),
 )
 """In the order of the page."""
 

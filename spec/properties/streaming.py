@@ -38,7 +38,7 @@ from .property import Property, Seen, Witness
 STREAMS = ("streams",)
 FAMILY = "streams"
 
-KIND = {COMPUTE: "the kernels", STORE: "the store", LOAD: "the load"}
+KIND = {COMPUTE: "launch", STORE: "store", LOAD: "load"}
 
 
 def _operation(seen: Seen, name: str) -> str:
@@ -59,7 +59,7 @@ def _stream_order(s: View, o: Operation, p: Operation) -> Any:
 
 def _no_edge(seen: Seen) -> str:
     if seen.get("overtaken", seen.where["o"]):
-        return (f"the host writes what {_operation(seen, 'o')} reads, and has not seen it done")
+        return f"the host writes what {_operation(seen, 'o')} is to read and has not seen done"
     return (f"nothing keeps {_operation(seen, 'o')} behind {_operation(seen, 'p')}, which was "
             "queued before it and touches the same place")
 
@@ -135,11 +135,11 @@ def _misread(seen: Seen) -> str:
     who = f"{KIND[on]} {o}"
     if on == LOAD:
         h = seen.before("slot", o)
-        return (f"{who} is to bring the KV of {seen.before('carries', o)}, and reads that of "
+        return (f"{who} is to bring KV {seen.before('carries', o)}, and reads KV "
                 f"{seen.before('bytes', h)} in slot {h}")
     if seen.before("lies", b) != seen.before("sought", o, b):
-        return (f"{who} seeks the KV of {seen.before('sought', o, b)} in block {b}, and reads that "
-                f"of {seen.before('lies', b)}")
+        return (f"{who} is to read KV {seen.before('sought', o, b)} in block {b}, and reads KV "
+                f"{seen.before('lies', b)}")
     return f"{who} reads a table that another step has filled"
 
 
