@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from .connecting import AWARE, Sharing
 from .fencing import CAREFUL, Care
+from .kinds import DOCUMENTED, Seeking
 from .ordering import ORDERLY, Order
 from .terms import Value, ite, maximum, minimum, not_
 
@@ -134,7 +135,7 @@ def cursor_after_clearing(cursor: Any) -> Any:
 class Design:
     """The rules in force, one field for each place an engine applies one; those of transfers
     are gathered in ``care``, those of streams in ``order``,
-    those between connectors in ``sharing``."""
+    those between connectors in ``sharing``, those of lookups in ``seeking``."""
 
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
@@ -145,6 +146,7 @@ class Design:
     care: Care = CAREFUL
     order: Order = ORDERLY
     sharing: Sharing = AWARE
+    seeking: Seeking = DOCUMENTED
 
 
 REFERENCE = Design()

@@ -118,6 +118,8 @@ class Program:
         The function takes the ``given`` parameters and returns the first breaking values of
         all parameters, or None.
         """
+        if isinstance(predicate.term, Literal) and predicate.term.value:
+            return lambda *arguments: None
         self._in_step = in_step
         try:
             fixed = [p for p in predicate.parameters if p.name in given]

@@ -17,15 +17,18 @@ from . import (
     hits,
     limits,
     loads,
+    lookup,
     pool,
     requests,
     rewinds,
+    shelf,
     slots,
     store,
     streams,
     transfers,
 )
 from .keys import blocks, keys
+from .kinds import FULL, LOCAL, RECURRENT, WINDOW
 from .machine import ActionFunction, Machine, Part
 from .rules import REFERENCE, Design
 from .terms import Plain, Sort, Variable
@@ -43,8 +46,13 @@ CONNECTOR_PARTS = (*TRANSFER_PARTS, connector.part)
 STREAM_PARTS = (streams.part, streams.tables)
 """Kernels and copies queued now and run later: what makes the moments of the others true."""
 
+LOOKUP_PARTS = (requests.part, keys, lookup.kinds, lookup.drafters, shelf.part, lookup.part,
+                lookup.slow, lookup.load_limits)
+"""What the host pool is asked, and promises, whoever fills it."""
+
 COMPOSITIONS: dict[str, tuple[Part, ...]] = {
     "planning": ALL_PARTS,
+    "lookups": LOOKUP_PARTS,
     "transfers": TRANSFER_PARTS,
     "connectors": CONNECTOR_PARTS,
     "streams": STREAM_PARTS,
@@ -124,7 +132,7 @@ class Scope:
         return values[index[0]]
 
 
-def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int,
+def _sizes(requests: int, groups: int, tokens: int, chunks: int, blocks: int = 0,
            accepted: int = 0, **more: int) -> dict[str, int]:
     """Sizes with every number counted up to the value given; ``more`` by the sort's name."""
     return more | {
@@ -139,6 +147,10 @@ _ELSEWHERE = ("retire", "settle", "refuse", "reset", "fall_short")
 _FAILURES = ("copy_out_fails", "copy_in_fails")
 _LOADS = ("plan_load", "copy_in", "report_load", "load_fails", "load_dropped")
 _KERNELS = ("join", "leave", "launch")
+
+# What a scope of lookups needs, and what it leaves out: requests that go on.
+_LOOKING = (requests.part, keys, lookup.kinds, shelf.part, lookup.part)
+_NOT_ADMITTED = ("start", "compute", "sample", "preempt", "finish", "abort", "retire", "given_up")
 
 SCOPES: dict[str, Scope] = {
     scope.name: scope
@@ -315,6 +327,45 @@ SCOPES: dict[str, Scope] = {
             {"Operation": 2, "Event": 1, "Block": 2, "Slot": 1, "KV": 1, "Table": 2},
             {},
             without=("plan", "store", "load", "promote", "evict"),
+        ),
+        Scope(
+            "lookups",
+            "full attention and a recurrent group: where both can go on",
+            _LOOKING,
+            _sizes(requests=1, groups=2, tokens=5, chunks=2, Text=1),
+            {"tokens_per_chunk": (2, 2), "kind": (FULL, RECURRENT)},
+            without=_NOT_ADMITTED,
+        ),
+        Scope(
+            "windows",
+            "a sliding window and chunked local attention whose reach is not made of whole chunks",
+            _LOOKING,
+            _sizes(requests=1, groups=2, tokens=5, chunks=2, Text=1),
+            {"tokens_per_chunk": (2, 2), "kind": (WINDOW, LOCAL), "reach": (2, 3)},
+            without=_NOT_ADMITTED,
+        ),
+        Scope(
+            "draft-lookups",
+            "a draft group, asked for one chunk more, beside a recurrent one of larger chunks",
+            (*_LOOKING, lookup.drafters),
+            _sizes(requests=1, groups=2, tokens=4, chunks=3, Text=1),
+            {"tokens_per_chunk": (1, 2), "kind": (FULL, RECURRENT), "drafter": (True, False)},
+            without=_NOT_ADMITTED,
+        ),
+        Scope(
+            "spans",
+            "chunks that can only be loaded whole, beside smaller ones",
+            _LOOKING,
+            _sizes(requests=1, groups=2, tokens=4, chunks=3, Text=1),
+            {"tokens_per_chunk": (1, 2), "undivided": (False, True)},
+            without=_NOT_ADMITTED,
+        ),
+        Scope(
+            "verdicts",
+            "lookups repeated, put off, limited; requests that go on, are preempted, come back",
+            (*_LOOKING, lookup.slow, lookup.load_limits),
+            _sizes(requests=1, groups=1, tokens=3, chunks=2, Text=1),
+            {"tokens_per_chunk": (1,)},
         ),
     )
 }

@@ -143,7 +143,8 @@ class Prepared:
         return frozenset(found)
 
     def sorts(self, terms: Iterable[Term]) -> list[Sort]:
-        """Every sort that a variable, a parameter or a quantifier of the terms ranges over."""
+        """Every sort that a variable, a parameter or a quantifier of the terms ranges over, and
+        the enumerations that constants are members of."""
         seen = {s.name: s for v in self.machine.state for s in (*v.domain, v.sort)}
         for action in self.actions:
             seen |= {p.sort.name: p.sort for p in action.action.parameters}
@@ -151,6 +152,8 @@ class Prepared:
         def note(term: Term) -> None:
             if isinstance(term, Quantified):
                 seen.update((b.sort.name, b.sort) for b in term.bounds)
+            elif isinstance(term, Read) and term.variable.sort.names:
+                seen[term.variable.sort.name] = term.variable.sort
             for child in children(term):
                 note(child)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvoracle.model.scopes import nearest
 
 from .connecting import CONNECTING, CONNECTOR_LEMMAS
+from .looking import LOOKING, LOOKING_LEMMAS
 from .property import Property, Seen, Witness
 from .storing import LEMMAS, STORING
 from .streaming import STREAM_LEMMAS, STREAMING
@@ -14,12 +15,12 @@ PLANNING: dict[str, Property] = {p.name: p for p in STORING}
 """The promises about planning, which the oracle's judge holds engines to."""
 
 PROPERTIES: dict[str, Property] = {
-    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *STREAMING)}
+    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *STREAMING, *LOOKING)}
 """The promises, in the order in which reports list them."""
 
 EVERYTHING: dict[str, Property] = {
-    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *STREAMING,
-                        *LEMMAS, *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS)}
+    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *STREAMING, *LOOKING, *LEMMAS,
+                        *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS, *LOOKING_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 

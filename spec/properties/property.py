@@ -38,6 +38,10 @@ class Seen:
         r, g = self.where["r"], self.where.get("g")
         return self.get(variable, r) if g is None else self.get(variable, r, g)
 
+    def of_request(self, variable: str) -> int:
+        """A variable's value for the request alone."""
+        return self.get(variable, self.where["r"])
+
     def constant(self, name: str) -> int:
         """A constant's value for the group."""
         return self.get(name, self.where["g"])

@@ -285,7 +285,7 @@ COUNTS_IN_ORDER = Property(
         f"known and {seen.of('prompt')} in its prompt"),
     lemma=True,
     supports="NoVolatileStore",
-    parts=PLANNING,
+    parts=("requests",),
 )
 
 

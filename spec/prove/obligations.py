@@ -162,12 +162,16 @@ class Proof:
 
     def hypotheses(self, action: Action) -> list[Formula]:
         """All that an obligation of the action assumes, its guard included."""
-        return [*self._known(), *self._enabled(action)[1]]
+        enabled = self._enabled(action)[1]
+        return [*self._translator.definitions, *self._known(), *enabled]
 
-    def _known(self, goal: str = "", at_first: bool = False) -> list[Formula]:
+    def _known(self, goal: str = "", at_first: bool = False, alone: bool = False) -> list[Formula]:
         """What is assumed when ``goal`` is to be shown: what stands, and before an action the
-        goal itself.  Only sorts and division are known before anything has happened."""
-        return [formula for name, formula in (*self._facts, *(() if at_first else self._invariants))
+        goal itself (``alone``, no other invariants).  Only sorts and division are known before
+        anything has happened."""
+        invariants = [(name, formula) for name, formula in self._invariants
+                      if not at_first and (name == goal or not alone)]
+        return [formula for name, formula in (*self._facts, *invariants)
                 if name == goal or name not in self._fallen]
 
     def compare(self, other: Action) -> Comparison:
@@ -228,9 +232,11 @@ class Proof:
             self._goals = list(self._all_goals())
         return self._goals
 
-    def _assumed(self, goal: _Goal) -> list[Formula]:
-        return [] if goal.property == "Division" \
-            else self._known(goal.property, at_first=goal.action == "at first")
+    def _assumed(self, goal: _Goal, alone: bool = False) -> list[Formula]:
+        if goal.property == "Division":
+            return []
+        return [*(() if alone else self._translator.definitions),
+                *self._known(goal.property, goal.action == "at first", alone)]
 
     def _decide(self, goal: _Goal) -> Obligation:
         by_itself = Obligation(goal.property, goal.action, Answer("proved", 0.0),
@@ -248,7 +254,8 @@ class Proof:
             if z3.is_true(formula):
                 return by_itself
             decided = replace(by_itself, answer=decide(
-                [*self._assumed(goal), *own], formula, self.effort))
+                [*self._assumed(goal), *own], formula, self.effort,
+                [*self._assumed(goal, alone=True), *own]))
         if decided.answer.verdict == "proved":
             self._shown[goal.property, goal.action, goal.says] = goal.guard
         return decided

@@ -6,10 +6,10 @@ By their shapes the prover sees which obligations it has decided already.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from kvoracle.model.machine import Action, Assign, Predicate, Update
-from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Term, conjuncts
+from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Term, children, conjuncts
 
 Shape = Hashable
 
@@ -32,6 +32,43 @@ def shape(term: Term, bound: Mapping[Term, int]) -> Shape:
 
 def _numbered(bounds: Iterable[Bound], after: Mapping[Term, int]) -> dict[Term, int]:
     return {**after, **{b: len(after) + k for k, b in enumerate(bounds)}}
+
+
+def free_in(term: Term) -> tuple[Bound, ...]:
+    """The variables that the term speaks of and does not bind, in the order of their first use."""
+    if isinstance(term, Bound):
+        return (term,)
+    found = dict.fromkeys(b for c in children(term) for b in free_in(c))
+    own = term.bounds if isinstance(term, Quantified) else ()
+    return tuple(b for b in found if not any(b is o for o in own))
+
+
+def said_of(term: Term) -> Shape:
+    """What the term says of its free variables, whatever they are called."""
+    free = free_in(term)
+    return tuple(b.sort for b in free), shape(term, {b: k for k, b in enumerate(free)})
+
+
+def quantified_in(term: Term) -> Iterator[Quantified]:
+    """The outermost quantified parts of the term."""
+    if isinstance(term, Quantified):
+        yield term
+    else:
+        for child in children(term):
+            yield from quantified_in(child)
+
+
+def gives_no_trigger(term: Quantified) -> bool:
+    """Whether some variable that it binds is, outside of further quantifiers, no index and is not
+    divided: only compared."""
+    def is_index(b: Bound, part: Term) -> bool:
+        if isinstance(part, Quantified):
+            return False
+        here = isinstance(part, Read) or (isinstance(part, Op) and part.name == "div")
+        return (here and any(c is b for c in children(part))) \
+            or any(is_index(b, c) for c in children(part))
+
+    return any(not is_index(b, term.body) for b in term.bounds)
 
 
 def said(predicate: Predicate) -> frozenset[Shape]:

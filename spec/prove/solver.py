@@ -6,6 +6,10 @@ or lambda is left for the solver.  Division by a scope's constant (tokens per ch
 blocks per chunk) is non-linear where the constant is symbolic, so it too becomes an
 uninterpreted function, about which the solver is told the facts of `division`, each of
 which is proved on real division as an obligation of its own.
+
+A quantifier over numbers that are only compared (no prefix longer than this one is to be had)
+gives the solver nothing to look for.  What is quantified within it is given a name; wherever the
+same is said elsewhere it has that name too, and the two meet without being taken apart.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from kvoracle.model.terms import (
     mentions,
 )
 
+from .shapes import Shape, free_in, gives_no_trigger, quantified_in, said_of
+
 Formula = Any
 Verdict = OneOf["proved", "refuted", "unknown"]
 Reader = Callable[[Variable, Sequence[Formula]], Formula]
@@ -43,6 +49,10 @@ EFFORT = 500_000
 """Per query, in the solver's own units (``rlimit``), so that a verdict does not depend on how
 busy the computer is: some 0.5 s.  A provable obligation takes less than 20,000 of planning and
 110,000 of transfers; what takes much longer will not end."""
+
+
+def _is_after(term: Term) -> bool:
+    return isinstance(term, Read) and term.after
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,8 @@ class Translator:
         self._quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
         self._real_division = real_division
         self._fresh = 0
+        self._named: dict[Shape, z3.FuncDeclRef] = {}
+        self.definitions: list[Formula] = []
 
     # --- states ------------------------------------------------------------------
 
@@ -141,8 +153,15 @@ class Translator:
                     return after(t.variable, index)
                 return read(t.variable, index)
             if isinstance(t, Quantified):
+                plain = before is None and not mentions(t, _is_after)
+                known = self._named.get(said_of(t)) if plain else None
+                if known is not None:
+                    return known(*(values[b] for b in free_in(t)))
                 fresh = [self.constant(b) for b in t.bounds]
-                body = go(t.body, {**values, **dict(zip(t.bounds, fresh))})
+                inner: Values = {**values, **dict(zip(t.bounds, fresh))}
+                for part in quantified_in(t.body) if plain and gives_no_trigger(t) else ():
+                    self._define(part)
+                body = go(t.body, inner)
                 typed = z3.And(*(self.typed(b.sort, v) for b, v in zip(t.bounds, fresh)))
                 return (z3.ForAll(fresh, z3.Implies(typed, body)) if t.every
                         else z3.Exists(fresh, z3.And(typed, body)))
@@ -150,6 +169,20 @@ class Translator:
             return self._operation(t.name, [go(a, values) for a in t.args])
 
         return go(term, values)
+
+    def _define(self, term: Quantified) -> None:
+        """Give the term a name, and define it where the name is met."""
+        said, free = said_of(term), free_in(term)
+        if said in self._named:
+            return
+        fresh = [self.constant(b) for b in free]
+        body = self.formula(term, dict(zip(free, fresh)))
+        sorts = [z3.BoolSort() if b.sort.is_bool else z3.IntSort() for b in free]
+        name = z3.Function(f"said!{len(self._named)}", *sorts, z3.BoolSort())
+        self._named[said] = name
+        self.definitions.append(
+            z3.ForAll(fresh, name(*fresh) == body, patterns=[name(*fresh)]) if fresh
+            else name() == body)
 
     def _operation(self, name: str, args: list[Formula]) -> Formula:
         if name == "and":
@@ -209,17 +242,37 @@ def _equal(a: Formula, b: Formula) -> Formula:
     return a == b
 
 
-def decide(hypotheses: Iterable[Formula], goal: Formula, effort: int = EFFORT) -> Answer:
-    """Whether the goal follows from the hypotheses, whatever the sizes."""
-    solver = z3.Solver()
-    solver.set("rlimit", effort)
-    solver.set("random_seed", 0)
-    solver.add(*hypotheses, z3.Not(goal))
+def decide(hypotheses: Iterable[Formula], goal: Formula, effort: int = EFFORT,
+           few: Iterable[Formula] = ()) -> Answer:
+    """Whether the goal follows from the hypotheses, whatever the sizes.
+
+    ``few`` are those of them that most likely suffice: the others are often no more than
+    something to get lost in, so these are tried first, with little effort.
+    """
+    assumed, first, denied = list(hypotheses), list(few), z3.Not(goal)
     started = time.perf_counter()
-    result = solver.check()
+    result = z3.unknown
+    if 0 < len(first) < len(assumed):
+        result = _check(first, denied, effort // 8)
+        result = z3.unsat if result == z3.unsat else z3.unknown
+    # What follows is found from triggers alone, or not at all; looking for models of quantified
+    # hypotheses is for what does not follow.
+    for look_for_models in (False, True):
+        if result == z3.unknown:
+            result = _check(assumed, denied, effort, look_for_models)
     seconds = time.perf_counter() - started
     verdicts: dict[str, Verdict] = {"unsat": "proved", "sat": "refuted"}
     return Answer(verdicts.get(str(result), "unknown"), seconds)
+
+
+def _check(assumed: Iterable[Formula], denied: Formula, effort: int,
+           look_for_models: bool = False) -> z3.CheckSatResult:
+    solver = z3.Solver()
+    solver.set("rlimit", effort)
+    solver.set("random_seed", 0)
+    solver.set("mbqi", look_for_models)
+    solver.add(*assumed, denied)
+    return solver.check()
 
 
 def script(hypotheses: Iterable[Formula], goal: Formula) -> str:

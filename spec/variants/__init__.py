@@ -7,6 +7,7 @@ from kvoracle.model.scopes import nearest
 from .connectors import UNAWARE
 from .designs import ALL
 from .failures import FAILING
+from .lookups import MISTAKEN
 from .streams import UNORDERED
 from .transfers import CARELESS
 from .variant import Variant
@@ -15,7 +16,7 @@ PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 """Designs of planning: those that the oracle can drive as engines and diagnose by."""
 
 VARIANTS: dict[str, Variant] = {
-    v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *UNORDERED)}
+    v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *UNORDERED, *MISTAKEN)}
 
 
 def variant(name: str) -> Variant:

@@ -13,6 +13,7 @@ from kvoracle.model.scopes import (
     ALL_PARTS,
     CONNECTOR_PARTS,
     CORE,
+    LOOKUP_PARTS,
     SCOPES,
     STREAM_PARTS,
     TRANSFER_PARTS,
@@ -21,6 +22,8 @@ from kvoracle.model.scopes import (
 from kvoracle.spec.explore import Exploration
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, named
 from kvoracle.spec.properties.connecting import CONNECTING, CONNECTOR_LEMMAS
+from kvoracle.spec.properties.looking import LOOKING, LOOKING_LEMMAS
+from kvoracle.spec.properties.storing import LEMMAS, STORING
 from kvoracle.spec.properties.streaming import STREAM_LEMMAS, STREAMING
 from kvoracle.spec.properties.transferring import TRANSFER_LEMMAS, TRANSFERRING
 from kvoracle.spec.variants import VARIANTS
@@ -63,21 +66,21 @@ def test_promises_come_before_lemmas_and_are_all_of_them() -> None:
 
 
 def test_a_property_applies_only_where_its_parts_are() -> None:
-    core, whole = Machine(CORE, REFERENCE), Machine(ALL_PARTS, REFERENCE)
+    planned = {p.name for p in (*STORING, *LEMMAS)}
     moved = {p.name for p in (*TRANSFERRING, *TRANSFER_LEMMAS)}
     queued = {p.name for p in (*STREAMING, *STREAM_LEMMAS)}
     shared = {p.name for p in (*CONNECTING, *CONNECTOR_LEMMAS)}
-    elsewhere = moved | queued | shared
-    assert {n for n, p in EVERYTHING.items() if not p.applies(core)} == {"TailNotHeld"} | elsewhere
-    assert {n for n, p in EVERYTHING.items() if not p.applies(whole)} == elsewhere
-    transfers = Machine(TRANSFER_PARTS, REFERENCE)
-    assert {n for n, p in EVERYTHING.items() if not p.applies(transfers)} == {
-        "TailNotHeld"} | queued | shared
-    connectors = Machine(CONNECTOR_PARTS, REFERENCE)
-    assert {n for n, p in EVERYTHING.items() if not p.applies(connectors)} == {
-        "TailNotHeld"} | queued
-    streams = Machine(STREAM_PARTS, REFERENCE)
-    assert {n for n, p in EVERYTHING.items() if p.applies(streams)} == queued
+    looked = {p.name for p in (*LOOKING, *LOOKING_LEMMAS)}
+    for parts, speaking in (
+        (CORE, planned - {"TailNotHeld"}),
+        (ALL_PARTS, planned),
+        (TRANSFER_PARTS, planned - {"TailNotHeld"} | moved),
+        (CONNECTOR_PARTS, planned - {"TailNotHeld"} | moved | shared),
+        (STREAM_PARTS, queued),
+        (LOOKUP_PARTS, looked | {"CountsInOrder"}),
+    ):
+        machine = Machine(parts, REFERENCE)
+        assert {n for n, p in EVERYTHING.items() if p.applies(machine)} == speaking
 
 
 def test_an_unknown_property_names_the_near_ones() -> None:

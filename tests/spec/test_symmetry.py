@@ -24,8 +24,9 @@ from kvoracle.spec.variants import VARIANTS, Variant
 SYMMETRY = Limits(symmetry=True)
 
 POINTING = [n for n, where in SCOPES.items()
-            if any(v.sort.symmetric for v in where.machine().state)]
-"""The scopes in which variables point at requests, blocks, texts or workers."""
+            if any(v.sort.symmetric for v in where.machine().state)
+            and any(s.symmetric and where.size(s) > 1 for s in where.machine().sorts)]
+"""The scopes in which variables point at requests, blocks, texts or workers, more than one."""
 
 SMALL = ["fences", "ranks"]
 

@@ -68,6 +68,17 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "load-over-store": {"StreamOrder": 4, "TrueReads": 6},
     "host-over-slot": {"StreamOrder": 4, "TrueReads": 5},
     "table-written-early": {"StreamOrder": 3, "TrueReads": 5},
+    "minimum-of-groups": {"HitSound": 8},
+    "group-ignored": {"HitSound": 5},
+    "finer-than-span": {"HitSound": 8},
+    "all-marked-draft": {"HitMaximal": 12},
+    "draft-asks-no-more": {"ProvenTail": 10},
+    "tail-popped-late": {"HitMaximal": 12},
+    "window-rounded-down": {"HitSound": 8},
+    "window-taken-as-aligned": {"HitSound": 10},
+    "hit-of-all-tokens": {"HitSound": 8},
+    "verdict-kept": {"HitMaximal": 8},
+    "retry-for-ever": {"EventuallyAnswered": 3},
 }
 
 
