@@ -36,7 +36,8 @@ PATTERNS = (
         "different length are paired.",
         ("vLLM #52170", "vLLM #49118", "vLLM PR41549", "LMCache #2158", "LMCache #2327",
          "llm-d-kv-cache PR658"),
-        (("no-key-bound", "KeysEqBlocks"), ("no-block-bound", "KeysEqBlocks"))),
+        (("no-key-bound", "KeysEqBlocks"), ("no-block-bound", "KeysEqBlocks"),
+         ("hit-of-all-tokens", "HitSound"), ("window-taken-as-aligned", "HitSound"))),
     Pattern(
         "The cursor moves over something not done",
         "A count of what has been handled goes past a chunk that was refused, has no key yet, or "
@@ -71,6 +72,16 @@ PATTERNS = (
         ("LMCache #3388", "LMCache #4991", "vLLM #49176", "Mooncake #3465", "SGLang PR27108"),
         (("failed-is-ready", "TrueBytes"), ("failed-stays-pending", "NoLeak"),
          ("failed-load-starts", "LoadedBytes"))),
+    Pattern(
+        "Groups disagree",
+        "Groups of different kinds can go on at different positions. Each is asked for its own "
+        "best, and the answers are put together by a minimum, or one group's rule is applied to "
+        "all, or the common position is moved after all have agreed.",
+        ("vLLM #46453", "vLLM #51094", "vLLM #52735", "vLLM #51761", "vLLM PR55168",
+         "SGLang #39830", "SGLang #39147"),
+        (("minimum-of-groups", "HitSound"), ("group-ignored", "HitSound"),
+         ("finer-than-span", "HitSound"), ("all-marked-draft", "HitMaximal"),
+         ("tail-popped-late", "HitMaximal"))),
     Pattern(
         "What is queued is taken for done",
         "The host has queued a kernel or a copy and goes on as if it had run. On another stream, "

@@ -133,7 +133,7 @@ WINDOW_TAKEN_AS_ALIGNED = _mistaken(
 HIT_OF_ALL_TOKENS = _mistaken(
     "hit-of-all-tokens",
     "a lookup promises all tokens, and the request goes on one token earlier",
-    "promising no more than all tokens but the last",
+    "the cap at all tokens but the last",
     "vLLM issues #51094 (the state of N used at N-1), #52617 (N-1 counted, N loaded)",
     "lookups", ("HitSound",),
     longest=lambda tokens: tokens,
