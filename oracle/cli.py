@@ -19,7 +19,8 @@ from . import console, exits
 
 CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
-COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export", "mutants")
+COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export", "mutants",
+            "explain")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -149,6 +150,16 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("--engine", metavar="E",
                         help="default: the engine the file was recorded on, else impl")
     _common(replay)
+
+    explain = commands.add_parser("explain", help="one finding in full: a table, a page, a script")
+    explain.add_argument("file", metavar="FILE", help="the file of a finding, or a scenario")
+    explain.add_argument("--engine", metavar="E", help="default: the engine it was found in")
+    explain.add_argument("--repro", metavar="F",
+                         help="write a script that shows it with nothing but that vLLM (- for "
+                              "stdout)")
+    explain.add_argument("--html", metavar="F", help="write it as a page")
+    explain.add_argument("--svg", metavar="F", help="write its picture")
+    _common(explain)
 
     engines = commands.add_parser("engines", help="list, install or remove engines")
     what = engines.add_subparsers(dest="what", required=True, metavar="list|install|remove")

@@ -155,8 +155,13 @@ def write_json(path: str, data: dict[str, Any]) -> None:
     if path == "-":
         _say(text, sys.stdout)
         return
+    write_text(path, text + "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file; raises `UserError` where it cannot be written."""
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+            file.write(text)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None

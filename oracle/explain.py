@@ -8,7 +8,7 @@ what could not be seen.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,9 +18,10 @@ from kvoracle.spec.properties import EVERYTHING
 
 from . import events as e
 from . import words
+from .console import table
 from .diagnose import Diagnosis
 from .observed import OBSERVED
-from .scenario import UNMET
+from .scenario import UNMET, shipped
 from .session import Outcome
 
 ROWS_SEEN = 12
@@ -171,3 +172,95 @@ def _short(config: dict[str, Any]) -> dict[str, Any]:
     ]
     return {"groups": f"[{', '.join(groups)}]",
             **{k: v for k, v in config.items() if k != "groups"}}
+
+
+# --- in full ---------------------------------------------------------------------------
+
+
+def at_fault(x: Explanation) -> str:
+    """Whether engine or design is to blame, and how that is known."""
+    if x.rule == UNMET:
+        return "The engine or the scenario is at fault: nothing but the scenario expects this."
+    if x.engine.startswith("model"):
+        return "The design is at fault: this engine is the machine itself, run with that design."
+    if x.kind == "departure":
+        return ("The engine may be at fault, or the model: no property is broken yet, but the "
+                "machine knows no such action.")
+    if x.property in EVERYTHING:
+        return (f"The engine is at fault and not the design: the reference design keeps "
+                f"{x.property} for all sizes (kvoracle prove {x.property}).")
+    return "The engine is at fault: no design permits this."
+
+
+def features(config: e.Config, stimuli: Sequence[e.AnyStimulus],
+             seen: Iterable[e.AnyObservation] = ()) -> set[str]:
+    """What is special about a run, in the words of its config, stimuli and what was seen."""
+    observed = {type(o) for o in seen}
+    return {name for name, there in {
+        "several groups": len(config.groups) > 1,
+        "a draft group": any(g.draft for g in config.groups),
+        "drafts": config.draft_tokens > 0,
+        "chunks of several blocks": config.blocks_per_chunk > 1,
+        "late keys": any(isinstance(s, e.Keys) for s in stimuli),
+        "an abort": any(isinstance(s, e.Abort) for s in stimuli),
+        "a refusal": any(isinstance(s, e.Refuse) for s in stimuli),
+        "a reset": any(isinstance(s, e.Reset) for s in stimuli),
+        "two resets": sum(isinstance(s, e.Reset) for s in stimuli) > 1,
+        "slow transfers": any(isinstance(s, e.Step) and s.done is not None for s in stimuli),
+        "a request that ends": bool(observed & {e.Finished}),
+        "preemption": bool(observed & {e.Preempted}),
+        "a load": bool(observed & {e.Loaded}),
+        "several requests": sum(isinstance(s, e.Arrive) for s in stimuli) > 1,
+    }.items() if there}
+
+
+def missed(x: Explanation, outcome: Outcome) -> str:
+    """Why what was checked before this run did not see it."""
+    mine = features(outcome.config, outcome.stimuli,
+                    (o for _, seen in outcome.log for o in seen))
+    others: set[str] = set()
+    for scenario in shipped().values():
+        others |= features(scenario.header.config, scenario.stimuli)
+    reasons = ["proofs and searches are about the design, and the engine does not follow it"
+               if not x.engine.startswith("model") else
+               "the reference design was proved and searched, and this is another one"]
+    alone = sorted(mine - others)
+    if alone:
+        reasons.append(f"no shipped scenario has {', '.join(alone)}")
+    elif mine:
+        reasons.append(f"no shipped scenario has {', '.join(sorted(mine))} in this order")
+    if x.kind != "crash":
+        reasons.append("the engine itself goes on as if nothing had happened")
+    if x.unseen:
+        reasons.append(f"it does not show {', '.join(x.unseen)}")
+    return f"Why earlier checks did not see it: {'; '.join(reasons)}."
+
+
+def full_text(x: Explanation, outcome: Outcome, width: int = 100) -> str:
+    """The explanation in the order in which somebody asks: what is wrong and whose fault it is,
+    the property, the shortest run, how to see it again, why it was not seen before."""
+
+    def wrap(paragraph: str) -> list[str]:
+        return textwrap.wrap(paragraph, width, break_on_hyphens=False, break_long_words=False)
+
+    lines = [*wrap(headline(x).rstrip(".") + "."), *wrap(at_fault(x))]
+    if x.kind == "crash":
+        lines += wrap(_like(x.behaves_like))
+        if x.at:
+            lines += wrap(f"It died at {x.at}")
+        lines += _evidence(x, width)
+    if x.statement:
+        lines += ["", *wrap(f"{x.property}: {x.statement}."), *wrap(x.why)]
+    lines += ["", *wrap(f"The run ({x.minimal}):"),
+              *wrap(f"config {', '.join(f'{k} {v}' for k, v in _short(x.config).items())}"), ""]
+    narrow = max(16, (width - 12) // 3)
+    rows = [[str(row.number), "\n".join(textwrap.wrap(row.done, narrow)),
+             "\n".join(textwrap.wrap("; ".join(row.seen[-ROWS_SEEN:]), width - narrow - 10))]
+            for row in x.rows]
+    lines += table(["step", "action", "what matters"], rows).splitlines()
+    if x.unseen:
+        lines += ["", *wrap(f"Not seen, and so not judged: {', '.join(x.unseen)}.")]
+    if x.replay:
+        lines += ["", f"replay: {x.replay}"]
+    lines += ["", *wrap(missed(x, outcome))]
+    return "\n".join(lines)

@@ -42,7 +42,7 @@ class Finding:
     suffers, never the output.  ``died`` holds the evidence of a crash, ``like`` the broken
     design that would have failed there.  ``rule`` says of a departure which action and
     requirement it is about, without the run's names and numbers: departures of one rule are
-    the same departure.
+    the same departure.  ``chunk``: the one it is about, as (group, index).
     """
 
     kind: Kind
@@ -54,6 +54,7 @@ class Finding:
     died: e.Died | None = None
     like: str = ""
     rule: str = ""
+    chunk: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,15 +136,16 @@ class _Found(Exception):
     """Carries a finding out of the observation at hand."""
 
     def __init__(self, kind: Kind, prop: str, because: str, r: str = "",
-                 acceptance: bool = False, rule: str = "") -> None:
+                 acceptance: bool = False, rule: str = "",
+                 chunk: tuple[int, int] | None = None) -> None:
         super().__init__(because)
         self.kind, self.property, self.because = kind, prop, because
-        self.r, self.acceptance, self.rule = r, acceptance, rule
+        self.r, self.acceptance, self.rule, self.chunk = r, acceptance, rule, chunk
 
     def at(self, stimulus: int) -> Finding:
         """The finding, met in answer to this stimulus."""
         return Finding(self.kind, self.property, self.because, stimulus, self.r,
-                       self.acceptance, rule=self.rule)
+                       self.acceptance, rule=self.rule, chunk=self.chunk)
 
 
 def _in_words(action: Action, values: Mapping[str, int], r: str) -> str:
@@ -238,7 +240,8 @@ class Judge:
             if values is not None:
                 where = dict(zip(check.parameters, values))
                 raise _Found("violation", name, self._because(check.property, r, where), r,
-                             self._acceptance(check.property, where))
+                             self._acceptance(check.property, where),
+                             chunk=(where["g"], where["c"]) if "c" in where else None)
 
     def _acceptance(self, prop: Property, where: dict[str, int]) -> bool:
         """Whether only drafts can suffer: a draft group's chunk that is whole but not final."""
@@ -360,7 +363,7 @@ class Judge:
                 raise _Found("violation", "EventuallyStored",
                              f"the step passed over request {r} and left chunk {chunk} of group "
                              f"{g}, whose tokens, blocks and key are there, and the pool had not "
-                             f"refused it", r)
+                             f"refused it", r, chunk=(g, chunk))
 
     def _owed(self, slot: int, g: int) -> int | None:
         """The first storable chunk that was never offered.  One that was, and lies beyond the
@@ -461,7 +464,7 @@ class Judge:
             if c not in offered and self.run.get("mark", slot, part.g, c) == NEVER:
                 raise _Found("violation", "NoHole", f"chunk {c} of request {r} in group {part.g} "
                              f"is passed over: chunk {end - 1} is offered, and chunk {c} never "
-                             f"was", r)
+                             f"was", r, chunk=(part.g, c))
             if c not in taken:
                 yield c + 1, c
         if end - 1 in taken:
@@ -494,7 +497,8 @@ class Judge:
             if self.run.get("mark", slot, seen.g, c) == NEVER:
                 raise _Found("violation", "NoHole",
                              f"chunk {c} of request {seen.r} in group {seen.g} is behind the "
-                             f"cursor {seen.n} and was never offered", seen.r)
+                             f"cursor {seen.n} and was never offered", seen.r,
+                             chunk=(seen.g, c))
 
     def _gone_back(self, r: str, g: int, n: int) -> None:
         """A planner may go back while a request waits.  That it did shows, at the latest, in
@@ -524,7 +528,7 @@ class Judge:
                 raise _Found("violation", "EventuallyStored",
                              f"request {seen.r} is forgotten with chunk {chunk} of group {g} never "
                              f"offered, though its tokens, blocks and key were there and the pool "
-                             f"had not refused it", seen.r)
+                             f"had not refused it", seen.r, chunk=(g, chunk))
         self.run.apply("retire", r=slot)
         self._free.append(self._slots.pop(seen.r))
         self._admitted.pop(seen.r, None)

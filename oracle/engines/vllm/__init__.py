@@ -11,9 +11,24 @@ from pathlib import Path
 from . import environment, wheel
 from .environment import EngineMissing
 
-__all__ = ["EngineMissing", "command_for_overlay", "command_for_path", "engine_command"]
+__all__ = ["CHILD", "ENVIRONMENT", "EngineMissing", "command_for_overlay", "command_for_path",
+           "engine_command"]
 
 CHILD = Path(__file__).parent / "child"
+
+ENVIRONMENT = {
+    # Keys are hashes salted per process, and sets of them are iterated: without this
+    # the host pool's evictions differ from run to run.
+    "PYTHONHASHSEED": "0",
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_PLUGINS": "",
+    "HF_HUB_OFFLINE": "1",
+    # A scheduler does no arithmetic; idle threads only slow the other engines.
+    "OMP_NUM_THREADS": "1",
+}
+"""What a child needs to be set before it starts."""
 
 
 def engine_command(version: str) -> tuple[list[str], dict[str, str]]:
@@ -48,22 +63,13 @@ def command_for_path(checkout: Path) -> tuple[list[str], dict[str, str]]:
 def _command(overlay: Path, state: Path, *more: Path) -> tuple[list[str], dict[str, str]]:
     env = dict(os.environ)
     env.update(
+        ENVIRONMENT,
         # First on the path: its Python files hide those of the release the shared
         # environment was made with.
         PYTHONPATH=os.pathsep.join(map(str, (overlay, *more))),
-        # Keys are hashes salted per process, and sets of them are iterated: without this
-        # the host pool's evictions differ from run to run.
-        PYTHONHASHSEED="0",
-        VLLM_TARGET_DEVICE="cpu",
-        VLLM_LOGGING_LEVEL="ERROR",
-        VLLM_NO_USAGE_STATS="1",
-        VLLM_PLUGINS="",
         # What vLLM finds out about a model's class it keeps here, under a name without a
         # version: releases that share it make each other spend eleven seconds.
         VLLM_CACHE_ROOT=str(state),
-        HF_HUB_OFFLINE="1",
-        # A scheduler does no arithmetic; idle threads only slow the other engines.
-        OMP_NUM_THREADS="1",
     )
     for name in ("PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "PYTHONDONTWRITEBYTECODE"):
         env.pop(name, None)

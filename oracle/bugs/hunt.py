@@ -1,0 +1,93 @@
+"""What is found in an engine by runs that know nothing of what they look for?
+
+One engine meets the runs of each profile for some seconds.  A run ends at its first finding, and
+whatever is found for the first time is kept with the steps and seconds that it took.  Nothing is
+shrunk: that is for `fuzz`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kvoracle.oracle.engines.process import EngineError
+from kvoracle.oracle.engines.protocol import BadStimulus, Engine
+from kvoracle.oracle.events import Config, Step
+from kvoracle.oracle.explain import features
+from kvoracle.oracle.judge import Finding
+from kvoracle.oracle.session import Outcome, play
+from kvoracle.oracle.shrink import FailureKey, failure_key
+from kvoracle.oracle.workload import Generated, Profile
+from kvoracle.oracle.workload import runs as runs_of
+
+
+@dataclass(frozen=True)
+class Met:
+    """A failure met for the first time: how it was found, after how many steps and seconds of
+    its profile's runs."""
+
+    finding: Finding
+    config: Config
+    profile: str
+    run: int
+    steps: int
+    seconds: float
+
+
+@dataclass
+class Hunt:
+    """One engine's hunt through one profile.  ``refused``: runs that the engine cannot do, by
+    reason; ``features``: what was special about those it did; ``failed``: why it ended before its time."""
+
+    profile: str
+    runs: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    met: dict[FailureKey, Met] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    features: set[str] = field(default_factory=set)
+    failed: str = ""
+
+    @property
+    def judged(self) -> int:
+        """Runs that the engine did."""
+        return self.runs - sum(self.refused.values())
+
+
+def hunt(engine: Engine, profile: Profile, seed: int, seconds: float,
+         enough: Callable[[Hunt], bool] = lambda _: False) -> Hunt:
+    """Run one profile for ``seconds``, or until ``enough`` says so."""
+    found = Hunt(profile.name)
+    begun = time.monotonic()
+    try:
+        for run in runs_of([profile], seed):
+            found.seconds = time.monotonic() - begun
+            if found.seconds >= seconds or enough(found):
+                break
+            _one(engine, run, found, begun)
+    except EngineError as gone:
+        found.failed = str(gone)
+    found.seconds = time.monotonic() - begun
+    return found
+
+
+def _one(engine: Engine, run: Generated, found: Hunt, begun: float) -> None:
+    found.runs += 1
+    try:
+        outcome = play(engine, run.config, run.stimuli)
+    except BadStimulus as bad:
+        reason = str(bad).splitlines()[0]
+        found.refused[reason] = found.refused.get(reason, 0) + 1
+        return
+    found.steps += _steps(outcome)
+    found.features |= features(run.config, run.stimuli)
+    if outcome.finding is not None:
+        key = failure_key(outcome.finding)
+        if key not in found.met:
+            found.met[key] = Met(outcome.finding, run.config, found.profile, found.runs - 1,
+                                 found.steps, time.monotonic() - begun)
+
+
+def _steps(outcome: Outcome) -> int:
+    return sum(s.n for s in outcome.stimuli if isinstance(s, Step))
