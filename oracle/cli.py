@@ -20,7 +20,7 @@ from . import console, exits
 CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
 COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export", "mutants",
-            "explain")
+            "explain", "matrix", "bisect")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -160,6 +160,28 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument("--html", metavar="F", help="write it as a page")
     explain.add_argument("--svg", metavar="F", help="write its picture")
     _common(explain)
+
+    matrix = commands.add_parser("matrix", help="known bugs by releases of vLLM")
+    matrix.add_argument("--engines", action="append", metavar="RANGE",
+                        help="releases (default 'vllm>=0.20,<=0.33'); repeatable")
+    matrix.add_argument("--bugs", action="append", metavar="B", help="only these (default: all)")
+    matrix.add_argument("--budget", type=_seconds, metavar="SECONDS",
+                        help="for each profile of runs in each release (default 20)")
+    matrix.add_argument("--seed", type=_whole, default=0, metavar="N")
+    matrix.add_argument("--jobs", type=_positive, metavar="N",
+                        help="releases at a time (default 2)")
+    matrix.add_argument("--html", metavar="F", help="write the table as a page")
+    _common(matrix)
+
+    bisect = commands.add_parser("bisect", help="the first release with a bug, or without it")
+    bisect.add_argument("what", metavar="FILE|BUG", help="the file of a finding, or a known bug")
+    bisect.add_argument("--engine", default="vllm", metavar="E",
+                        help="vllm: all that are installed (default); a range; or vllm@PATH: one "
+                             "checkout, with the exit codes of git bisect run")
+    bisect.add_argument("--budget", type=_seconds, metavar="SECONDS",
+                        help="for each profile of a known bug's runs (default 20)")
+    bisect.add_argument("--seed", type=_whole, default=0, metavar="N")
+    _common(bisect)
 
     engines = commands.add_parser("engines", help="list, install or remove engines")
     what = engines.add_subparsers(dest="what", required=True, metavar="list|install|remove")

@@ -54,25 +54,27 @@ def shows(outcome: Outcome) -> dict[str, Any]:
         return {"died": finding.died.error}
     last = next(o for o in reversed(outcome.log[-1][1]) if not isinstance(o, e.Rejected))
     if isinstance(last, BY_ITSELF):
-        seen = msgspec.to_builtins(last)
+        seen = _plain(last)
         return {"seen": {k: seen[k] for k in ("saw", "where", "what", "r") if k in seen}}
     if finding.chunk is not None and finding.property in ("NoHole", "EventuallyStored"):
         g, c = finding.chunk
         return {"never_offered": {"r": finding.r, "g": g, "chunk": c}}
-    return {"seen": msgspec.to_builtins(last)}
+    return {"seen": _plain(last)}
+
+
+def _plain(seen: e.AnyObservation) -> dict[str, Any]:
+    """The observation as the driver tells it: lists, and nothing that is at its default."""
+    data: dict[str, Any] = msgspec.json.decode(e.encode(seen))
+    return data
 
 
 def _line(stimulus: e.AnyStimulus) -> str:
     data = msgspec.to_builtins(stimulus)
-    return f"    {_flat(data)},  # {words.stimulus(stimulus)}"
-
-
-def _flat(data: Any) -> str:
-    return repr(data)
+    return f"    {data!r},  # {words.stimulus(stimulus)}"
 
 
 def _pretty(data: dict[str, Any]) -> str:
-    return "{\n" + "".join(f"    {k!r}: {_flat(v)},\n" for k, v in data.items()) + "}"
+    return "{\n" + "".join(f"    {k!r}: {v!r},\n" for k, v in data.items()) + "}"
 
 
 def _doc(outcome: Outcome, told: Explanation) -> str:

@@ -38,7 +38,7 @@ class Met:
 @dataclass
 class Hunt:
     """One engine's hunt through one profile.  ``refused``: runs that the engine cannot do, by
-    reason; ``features``: what was special about those it did; ``failed``: why it ended before its time."""
+    reason; ``features``: what was special about those it did; ``failed``: why it ended early."""
 
     profile: str
     runs: int = 0
