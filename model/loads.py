@@ -10,7 +10,7 @@ from __future__ import annotations
 from .hits import chunks_touched
 from .keys import CHUNK, Chunk
 from .machine import Part, View
-from .pool import HOLDS, WORKER, Worker, has_blocks, leave_blocks
+from .pool import HOLDS, WORKER, Worker, brought, goes_further, has_blocks, leave_blocks
 from .requests import (
     ABORTED,
     GROUP,
@@ -38,7 +38,7 @@ part.variable("load_failed", (REQUEST,), BOOL, "a worker could not copy its shar
 
 def loads(s: View, r: Term, g: Term, c: Term) -> Term:
     """Whether a load of the request's chunk is under way."""
-    return (s.hit[r] > 0) & (c < chunks_touched(s.hit[r], s.tokens_per_chunk[g]))
+    return (s.hit[r] > 0) & brought(s, r, g, c, s.hit[r])
 
 
 def waits(s: View, r: Term) -> Term:
@@ -61,14 +61,17 @@ def plan_load(s: View, r: Request, n: Tokens) -> None:
     s.require("every chunk of the hit has its key",
               forall(GROUP, lambda g: chunks(g) <= s.keys[r, g]))
     s.require("every chunk of the hit can be loaded", forall(GROUP, CHUNK, lambda g, c: implies(
-        c < chunks(g), s.rules.care.loadable(s.pooled[s.text[r], g, c]))))
+        brought(s, r, g, c, n), s.rules.care.loadable(s.pooled[s.text[r], g, c]))))
     s.require("a block for each chunk of the hit", has_blocks(s, r, n))
     s.require("no store still reads what is written", fenced(
-        s, lambda b: (s.hold[b, r] == HOLDS) & (s.place_c[b] < chunks(s.place_g[b])),
+        s, lambda b: (s.hold[b, r] == HOLDS) & brought(s, r, s.place_g[b], s.place_c[b], n),
         lambda q, done, submitted: s.rules.care.load_waits(done, submitted)))
+    if s.has("sharing"):
+        s.require("further than what was found", goes_further(s, r, n))
     s.hit[r] = n
-    s.pin.where(lambda r2, g, c: (r2 == r) & (c < chunks(g)) & s.rules.care.pins, True)
-    s.origin.where(lambda r2, g, c: (r2 == r) & (c < chunks(g)),
+    s.pin.where(
+        lambda r2, g, c: (r2 == r) & brought(s, r2, g, c, n) & s.rules.care.pins, True)
+    s.origin.where(lambda r2, g, c: (r2 == r) & brought(s, r2, g, c, n),
                    lambda r2, g, c: s.slot[s.text[r2], g, c])
 
 
@@ -119,7 +122,8 @@ def report_load(s: View, r: Request) -> None:
     s.cursor.where(lambda r2, g: r2 == r,
                    lambda r2, g: chunks_touched(s.hit[r2], s.tokens_per_chunk[g]))
     s.mark.where(
-        lambda r2, g, c: (r2 == r) & loads(s, r2, g, c) & (s.mark[r2, g, c] == NEVER), COVERED)
+        lambda r2, g, c: (r2 == r) & (c < chunks_touched(s.hit[r2], s.tokens_per_chunk[g]))
+        & (s.mark[r2, g, c] == NEVER), COVERED)
 
 
 @part.action("the load of request {r} has failed")

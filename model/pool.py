@@ -28,7 +28,7 @@ from .requests import (
     Tokens,
 )
 from .rules import whole_chunks
-from .terms import Sort, Term, Value, enumeration, forall, implies, ite
+from .terms import Sort, Term, Value, enumeration, exists, forall, implies, ite, not_
 
 BLOCK = Sort("Block", symmetric=True)
 TEXT = Sort("Text", symmetric=True)
@@ -81,6 +81,26 @@ def has_blocks(s: View, r: Term, n: Term) -> Term:
         GROUP, lambda g: chunks_touched(n, s.tokens_per_chunk[g]) <= s.allocated[r, g])
 
 
+def held_alone(s: View, b: Term, r: Term) -> Term:
+    """Whether nobody but the request holds the block."""
+    return forall(REQUEST, lambda q: implies(s.hold[b, q] == HOLDS, q == r))
+
+
+def brought(s: View, r: Term, g: Term, c: Term, n: Term) -> Term:
+    """Whether a load of the request's first ``n`` tokens brings the chunk: what was found on the
+    GPU it leaves out, since others may read it there (vLLM PR35831, LMCache#2206)."""
+    within: Term = c < chunks_touched(n, s.tokens_per_chunk[g])
+    if s.has("sharing") and s.rules.holding.skips_found:
+        return within & (s.found[r, g] <= c)
+    return within
+
+
+def goes_further(s: View, r: Term, n: Term) -> Term:
+    """Whether the first ``n`` tokens are all that was found of the request, and more."""
+    return forall(GROUP, lambda g: s.found[r, g] <= whole_chunks(n, s.tokens_per_chunk[g])) \
+        & exists(GROUP, CHUNK, lambda g, c: brought(s, r, g, c, n))
+
+
 @part.extend("arrive", ", its text: {t}")
 def _says(s: View, r: Request, p: Tokens, t: Text) -> None:
     s.text[r] = t
@@ -113,6 +133,8 @@ def _told_what_is_allocated(s: View, r: Request, g: Group, n: Blocks) -> None:
 @part.extend("start")
 def _found_in_blocks(s: View, r: Request, n: Tokens) -> None:
     s.require("a block for each chunk of the hit", has_blocks(s, r, n))
+    if s.has("sharing"):
+        return  # found by their names
     s.require(
         "the blocks hold its KV",
         forall(GROUP, CHUNK, WORKER, lambda g, c, w: implies(
@@ -132,16 +154,26 @@ def _write(s: View, r: Request, n: Tokens) -> None:
 def leave_blocks(s: View, r: Term, when: Value = True) -> None:
     """The request holds its blocks no more; the planner still knows what is in them."""
     s.hold.where(lambda b, q: (q == r) & (s.hold[b, q] == HOLDS) & when, LEFT)
+    _free_for_all(s, r, when)
 
 
 def free_blocks(s: View, r: Term) -> None:
     """Nobody knows any more whose the request's blocks were."""
     def mine(b: Term) -> Term:
-        return s.hold[b, r] != NONE
+        held: Term = s.hold[b, r] != NONE
+        return held & not_(s.named[b]) if s.has("sharing") else held
 
     s.hold.where(lambda b, q: q == r, NONE)
+    _free_for_all(s, r)
     s.place_g.where(mine, 0)
     s.place_c.where(mine, 0)
+
+
+def _free_for_all(s: View, r: Term, when: Value = True) -> None:
+    """Where holders are not counted, the first to let go of a block takes it from the others."""
+    if not s.rules.holding.counts_holders:
+        s.hold.where(lambda b, q: (q != r) & (s.hold[b, q] == HOLDS) & (s.hold[b, r] == HOLDS)
+                     & when, NONE)
 
 
 def lose_list(s: View, r: Term) -> None:

@@ -90,7 +90,8 @@ def sample(s: View, r: Request, a: Accepted) -> None:
 def preempt(s: View, r: Request) -> None:
     """Its blocks are taken away; it will compute again from the start, or from a hit."""
     s.require("runs", s.life[r] == RUNNING)
-    s.require("between steps", between_steps(s, r))
+    if not s.has("lag"):
+        s.require("between steps", between_steps(s, r))
     s.life[r] = PREEMPTED
     s.computed[r] = 0
 
@@ -111,7 +112,8 @@ def abort(s: View, r: Request) -> None:
         "lives",
         (s.life[r] == WAITING) | (s.life[r] == RUNNING) | (s.life[r] == PREEMPTED),
     )
-    s.require("between steps", between_steps(s, r))
+    if not s.has("lag"):
+        s.require("between steps", between_steps(s, r))
     s.life[r] = ABORTED
 
 

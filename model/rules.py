@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from .connecting import AWARE, Sharing
 from .fencing import CAREFUL, Care
+from .holding import SOUND, Holding
 from .kinds import DOCUMENTED, Seeking
 from .ordering import ORDERLY, Order
 from .terms import Value, ite, maximum, minimum, not_
@@ -134,8 +135,8 @@ def cursor_after_clearing(cursor: Any) -> Any:
 @dataclass(frozen=True)
 class Design:
     """The rules in force, one field for each place an engine applies one; those of transfers
-    are gathered in ``care``, those of streams in ``order``,
-    those between connectors in ``sharing``, those of lookups in ``seeking``."""
+    are gathered in ``care``, those of the GPU's blocks in ``holding``, those of streams in
+    ``order``, those between connectors in ``sharing``, those of lookups in ``seeking``."""
 
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
@@ -144,6 +145,7 @@ class Design:
     cursor_after_refusal: Callable[[Any, Any, Claim], Any] = cursor_after_refusal
     cursor_after_clearing: Callable[[Any], Any] = cursor_after_clearing
     care: Care = CAREFUL
+    holding: Holding = SOUND
     order: Order = ORDERLY
     sharing: Sharing = AWARE
     seeking: Seeking = DOCUMENTED

@@ -15,12 +15,14 @@ from . import (
     connector,
     drafts,
     hits,
+    lag,
     limits,
     loads,
     lookup,
     pool,
     requests,
     rewinds,
+    sharing,
     shelf,
     slots,
     store,
@@ -43,6 +45,12 @@ TRANSFER_PARTS = (*CORE, pool.part, slots.part, transfers.part, loads.part)
 CONNECTOR_PARTS = (*TRANSFER_PARTS, connector.part)
 """Transfers beside those of another connector."""
 
+RESIDENT_PARTS = (*TRANSFER_PARTS, sharing.part)
+"""Transfers where requests share blocks."""
+
+LAGGING_PARTS = (*TRANSFER_PARTS, lag.part)
+"""Transfers where steps are dispatched before the last one's output is known."""
+
 STREAM_PARTS = (streams.part, streams.tables)
 """Kernels and copies queued now and run later: what makes the moments of the others true."""
 
@@ -55,6 +63,8 @@ COMPOSITIONS: dict[str, tuple[Part, ...]] = {
     "lookups": LOOKUP_PARTS,
     "transfers": TRANSFER_PARTS,
     "connectors": CONNECTOR_PARTS,
+    "residents": RESIDENT_PARTS,
+    "lagging": LAGGING_PARTS,
     "streams": STREAM_PARTS,
 }
 """Parts that go together, each composition proved for all sizes; smaller ones first, since what
@@ -280,6 +290,44 @@ SCOPES: dict[str, Scope] = {
                    Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
             without=(*_ELSEWHERE, *_FAILURES, "evict", "preempt"),
+        ),
+        Scope(
+            "sharing",
+            "two requests of one text, two blocks: found while held and when freed, let go of",
+            RESIDENT_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=2, blocks=1, Block=2, Text=1, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "preempt", "abort"),
+        ),
+        Scope(
+            "found-loads",
+            "two requests of one text, two blocks: loads beside blocks that were found",
+            RESIDENT_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=2, blocks=1, Block=2, Text=1, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, "copy_out_fails", "evict", "sample", "finish", "abort",
+                     "give_back"),
+        ),
+        Scope(
+            "residue",
+            "two requests of two texts, one block: what is in a freed block, found or written over",
+            RESIDENT_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=2, blocks=1, Block=1, Text=2, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=("settle", "refuse", "reset", "fall_short", *_FAILURES, "evict", "abort",
+                     "keys_arrive"),
+        ),
+        Scope(
+            "lag",
+            "two requests of one text, two blocks: steps that run after their request has ended",
+            LAGGING_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=2, blocks=1, Block=2, Text=1, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "abort", "preempt"),
         ),
         Scope(
             "streams",

@@ -7,6 +7,7 @@ from kvoracle.model.scopes import nearest
 from .connecting import CONNECTING, CONNECTOR_LEMMAS
 from .looking import LOOKING, LOOKING_LEMMAS
 from .property import Property, Seen, Witness
+from .residing import LAG_LEMMAS, RESIDENT_LEMMAS
 from .storing import LEMMAS, STORING
 from .streaming import STREAM_LEMMAS, STREAMING
 from .transferring import TRANSFER_LEMMAS, TRANSFERRING
@@ -20,7 +21,8 @@ PROPERTIES: dict[str, Property] = {
 
 EVERYTHING: dict[str, Property] = {
     p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *STREAMING, *LOOKING, *LEMMAS,
-                        *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS, *LOOKING_LEMMAS)}
+                        *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS, *LOOKING_LEMMAS,
+                        *RESIDENT_LEMMAS, *LAG_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 

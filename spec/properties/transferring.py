@@ -7,9 +7,20 @@ from typing import Any
 from kvoracle.model.fencing import MISSING, PENDING, READY
 from kvoracle.model.hits import chunks_touched
 from kvoracle.model.keys import Chunk
+from kvoracle.model.lag import NOTHING
 from kvoracle.model.loads import loads
 from kvoracle.model.machine import View
-from kvoracle.model.pool import HOLDS, LEFT, NONE, Block, Text, Worker, holds, lives
+from kvoracle.model.pool import (
+    HOLDS,
+    LEFT,
+    NONE,
+    Block,
+    Text,
+    Worker,
+    held_alone,
+    holds,
+    lives,
+)
 from kvoracle.model.requests import (
     ABORTED,
     ABSENT,
@@ -93,8 +104,13 @@ def _reuse_fence(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
                    & not_(s.late[s.target[r, g, c], w]))
     if not s.has("loads"):
         return kept
-    return kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, HOLDS)
+    kept = kept & implies(loads(s, r, g, c), _in_place(s, r, g, c, HOLDS)
                           & _given_to(s, s.origin[r, g, c], r, g, c))
+    if s.has("sharing"):
+        kept = kept & implies(loads(s, r, g, c), held_alone(s, s.table[r, g, c], r))
+    if s.has("lag"):
+        kept = kept & implies(s.ahead[r] != NOTHING, held_alone(s, s.aimed[r, g], r))
+    return kept
 
 
 def _not_fenced(seen: Seen) -> str:
@@ -110,12 +126,17 @@ def _not_fenced(seen: Seen) -> str:
         b = seen.get("source", *at)
         return (f"the store of {_chunk(seen)} still reads block {b}, which now holds "
                 f"{_in_block(seen, b)}")
-    h = seen.get("origin", *at)
+    h, b = seen.get("origin", *at), seen.get("table", *at)
     if _goes_elsewhere(seen, h):
         return (f"the load of {_chunk(seen)} still reads slot {h}, which was given to "
                 f"{_in_slot(seen, h)}")
-    return (f"the load of {_chunk(seen)} still writes block {seen.get('table', *at)}, which the "
-            "request holds no more")
+    if not seen.get("hit", seen.where["r"]):
+        b = seen.get("aimed", *at[:2])
+        return (f"a step of request {seen.request} that was dispatched still writes block {b}, "
+                "which another request holds")
+    if seen.get("hold", b, seen.where["r"]) == HOLDS:
+        return f"the load of {_chunk(seen)} writes block {b}, which another request holds as well"
+    return f"the load of {_chunk(seen)} still writes block {b}, which the request holds no more"
 
 
 def _reads_a_freed_block(s: View, r: Request, g: Group, c: Chunk) -> Any:
@@ -129,6 +150,10 @@ def _reads_anothers_block(s: View, r: Request, g: Group, c: Chunk) -> Any:
 
 def _reads_while_preempted(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return s.flight[r, g, c] & (s.life[r] == PREEMPTED)
+
+
+def _ended_before_its_step(s: View, r: Request) -> Any:
+    return ended(s, r) & (s.ahead[r] != NOTHING)
 
 
 def _aborted_while_loading(s: View, r: Request) -> Any:
@@ -151,8 +176,11 @@ REUSE_FENCE = Property(
         Witness("a store is under way while its request is preempted", _reads_while_preempted),
         Witness("a client goes away while its load is under way", _aborted_while_loading,
                 ("loads",)),
+        Witness("a request has ended before its next step has run", _ended_before_its_step,
+                ("lag",)),
     ),
-    bugs=("vLLM#46951", "vLLM#52360", "vLLM PR48596", "vLLM PR41956", "SGLang PR28468"),
+    bugs=("vLLM#46951", "vLLM#52360", "vLLM PR48596", "vLLM PR41956", "SGLang PR28468",
+          "vLLM PR45357", "LMCache#2206"),
     parts=STORES,
     family=TRANSFERS,
 )
@@ -354,6 +382,10 @@ WORKER_AGREEMENT = Property(
 
 def _no_leak(s: View, b: Block, r: Request, t: Text, g: Group, c: Chunk, h: Slot) -> Any:
     kept = implies(s.hold[b, r] == HOLDS, lives(s, r) | not_(_no_load(s, r)))
+    if s.has("sharing"):
+        i, j = s.place_g[b], s.place_c[b]
+        kept = kept & implies(s.hold[b, r] == HOLDS,
+                              (j < s.allocated[r, i]) & (s.table[r, i, j] == b))
     left = implies(s.hold[b, r] == LEFT, ended(s, r))
     q = s.filler[t, g, c]
     filled = implies(s.pooled[t, g, c] == PENDING, s.flight[q, g, c] & (s.text[q] == t))
@@ -372,7 +404,10 @@ def _held_for_nobody(seen: Seen) -> str:
     if seen.get("pooled", *at) == PENDING \
             and not seen.get("flight", seen.get("filler", *at), *at[1:]):
         return f"{_key(seen)} is pending, and no store is under way that would fill it"
-    return f"block {seen.where['b']} is held, and its request has ended"
+    b, r = seen.where["b"], seen.where["r"]
+    if seen.get("life", r) in (WAITING, PREEMPTED, RUNNING):
+        return f"block {b} is held by request {seen.request}, which does not list it"
+    return f"block {b} is held, and its request has ended"
 
 
 def _rest_with_residue(s: View, b: Block, w: Worker, r: Request) -> Any:
@@ -405,29 +440,53 @@ NO_LEAK = Property(
 
 def _ref_exact(s: View, r: Request, g: Group, c: Chunk) -> Any:
     loading = loads(s, r, g, c)
-    return implies(loading, s.pin[r, g, c]) & implies(s.pin[r, g, c], loading)
+    exact = implies(loading, s.pin[r, g, c]) & implies(s.pin[r, g, c], loading)
+    return exact & _counted(s, r, g, c) if s.has("sharing") or s.has("lag") else exact
+
+
+def _counted(s: View, r: Any, g: Any, c: Any) -> Any:
+    """Whether the request counts among the holders of the block that it lists for the chunk."""
+    listed = (lives(s, r) | not_(_no_load(s, r))) & (c < s.allocated[r, g])
+    return implies(listed, s.hold[s.table[r, g, c], r] == HOLDS)
 
 
 def _wrong_pin(seen: Seen) -> str:
-    if seen.get("pin", *(seen.where[k] for k in "rgc")):
+    r, c = seen.where["r"], seen.where["c"]
+    pinned = seen.get("pin", r, seen.where["g"], c)
+    if pinned and not seen.get("hit", r):
         return f"the key of {_chunk(seen)} is pinned, and no load reads it"
-    return f"a load reads {_chunk(seen)}, and its key is not pinned"
+    if not pinned and c * seen.constant("tokens_per_chunk") < seen.get("hit", r):
+        return f"a load reads {_chunk(seen)}, and its key is not pinned"
+    return f"request {seen.request} lists a block for {_chunk(seen)} that it does not hold"
 
 
 def _pins_outlive_the_client(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return s.pin[r, g, c] & (s.life[r] == ABORTED)
 
 
+def _two_hold_one_block(s: View, b: Block, r: Request, q: Request) -> Any:
+    return (s.hold[b, r] == HOLDS) & (s.hold[b, q] == HOLDS) & (r != q)
+
+
+def _residue_is_found(s: View, b: Block, r: Request, q: Request) -> Any:
+    return (s.hold[b, r] == HOLDS) & (s.hold[b, q] == LEFT)
+
+
 REF_EXACT = Property(
     name="RefExact",
-    statement="pins equal their holders",
-    why="A pin too few lets a key go while it is read; a pin too many keeps it for ever. A pin "
-        "is written here as the set of requests that hold it: its count is that set's size.",
+    statement="pins and reference counts equal their holders",
+    why="A pin too few lets a key go while it is read; a pin too many keeps it for ever; so with "
+        "the count of a block's holders. Either is written here as the set of requests that "
+        "hold: the count is that set's size.",
     source="SGLang PR31427 and its kind; LMCache#4133",
     function=_ref_exact,
     because=_wrong_pin,
-    witnesses=(Witness("a pin outlives its client", _pins_outlive_the_client),),
-    bugs=("SGLang PR31427", "LMCache#4133"),
+    witnesses=(
+        Witness("a pin outlives its client", _pins_outlive_the_client),
+        Witness("two requests hold one block", _two_hold_one_block, ("sharing",)),
+        Witness("a request holds a block that another has left", _residue_is_found, ("sharing",)),
+    ),
+    bugs=("SGLang PR31427", "LMCache#4133", "sglang-jax#1618", "vLLM PR33377"),
     parts=LOADS,
     family=TRANSFERS,
 )
@@ -509,7 +568,8 @@ OWN_BLOCKS = _lemma(
 
 
 def _sole_owner(s: View, b: Block, r: Request, q: Request) -> Any:
-    return implies((s.hold[b, r] != NONE) & (s.hold[b, q] != NONE), r == q)
+    several = s.named[b] if s.has("sharing") else False
+    return implies((s.hold[b, r] != NONE) & (s.hold[b, q] != NONE), (r == q) | several)
 
 
 SOLE_OWNER = _lemma(
@@ -666,8 +726,19 @@ SLOT_IS_SETTLED = _lemma(
 def _done_is_copied(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
     done = s.copied[r, g, c, w]
     return implies(done & (s.failed[r, g, c] == 0), true_bytes(
-        s, s.target[r, g, c], w, s.text[r], g, c)) \
-        & implies(done | s.submitted[r, g, c], s.flight[r, g, c])
+        s, s.target[r, g, c], w, s.text[r], g, c))
+
+
+def _done_is_under_way(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
+    return implies(s.copied[r, g, c, w] | s.submitted[r, g, c], s.flight[r, g, c])
+
+
+DONE_IS_UNDER_WAY = _lemma(
+    "DoneIsUnderWay", "what was submitted, or copied by a worker, is a store under way",
+    "A store begins with nobody done: what is left of an earlier one would count as its end.",
+    "WorkerAgreement", _done_is_under_way,
+    lambda seen: f"a worker is done with {_chunk(seen)}, and no store of it is under way",
+    STORES)
 
 
 DONE_IS_COPIED = _lemma(
@@ -732,5 +803,6 @@ TRANSFERRING = (
 TRANSFER_LEMMAS = (
     OWN_BLOCKS, SOLE_OWNER, LEFT_BLOCKS, LEFT_BYTES, TOLD_IS_ALLOCATED, TOUCHED_IS_ALLOCATED,
     WAITING_HAS_COMPUTED_NOTHING, SLOT_IS_THERE, SLOT_IS_SETTLED, SLOT_HAS_ITS_KEY,
-    FLIGHT_HAS_ITS_KEY, DONE_IS_COPIED, FRESH_TARGETS, DONE_IS_LOADED, LOAD_IS_WITHIN,
+    FLIGHT_HAS_ITS_KEY,
+    DONE_IS_UNDER_WAY, DONE_IS_COPIED, FRESH_TARGETS, DONE_IS_LOADED, LOAD_IS_WITHIN,
 )

@@ -45,9 +45,9 @@ FACTS = (
         lambda x, y, z: (implies((y >= 1) & (x <= z), x // y <= z // y), (x // y, z // y)),
     ),
     _fact(
-        "one token more makes at most one chunk more", 3,
+        "a chunk's tokens more make at most one chunk more", 3,
         lambda x, y, z: (
-            implies((y >= 1) & (x <= z) & (z <= x + 1), z // y <= x // y + 1),
+            implies((y >= 1) & (x <= z) & (z <= x + y), z // y <= x // y + 1),
             (x // y, z // y),
         ),
     ),

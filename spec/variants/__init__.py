@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvoracle.model.scopes import nearest
 
+from .blocks import UNSOUND
 from .connectors import UNAWARE
 from .designs import ALL
 from .failures import FAILING
@@ -16,7 +17,7 @@ PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 """Designs of planning: those that the oracle can drive as engines and diagnose by."""
 
 VARIANTS: dict[str, Variant] = {
-    v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *UNORDERED, *MISTAKEN)}
+    v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *UNORDERED, *MISTAKEN, *UNSOUND)}
 
 
 def variant(name: str) -> Variant:

@@ -13,7 +13,9 @@ from kvoracle.model.scopes import (
     ALL_PARTS,
     CONNECTOR_PARTS,
     CORE,
+    LAGGING_PARTS,
     LOOKUP_PARTS,
+    RESIDENT_PARTS,
     SCOPES,
     STREAM_PARTS,
     TRANSFER_PARTS,
@@ -23,6 +25,7 @@ from kvoracle.spec.explore import Exploration
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, named
 from kvoracle.spec.properties.connecting import CONNECTING, CONNECTOR_LEMMAS
 from kvoracle.spec.properties.looking import LOOKING, LOOKING_LEMMAS
+from kvoracle.spec.properties.residing import LAG_LEMMAS, RESIDENT_LEMMAS
 from kvoracle.spec.properties.storing import LEMMAS, STORING
 from kvoracle.spec.properties.streaming import STREAM_LEMMAS, STREAMING
 from kvoracle.spec.properties.transferring import TRANSFER_LEMMAS, TRANSFERRING
@@ -76,6 +79,8 @@ def test_a_property_applies_only_where_its_parts_are() -> None:
         (ALL_PARTS, planned),
         (TRANSFER_PARTS, planned - {"TailNotHeld"} | moved),
         (CONNECTOR_PARTS, planned - {"TailNotHeld"} | moved | shared),
+        (RESIDENT_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in RESIDENT_LEMMAS}),
+        (LAGGING_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in LAG_LEMMAS}),
         (STREAM_PARTS, queued),
         (LOOKUP_PARTS, looked | {"CountsInOrder"}),
     ):

@@ -66,6 +66,7 @@ NEEDED_FOR = {
     "SlotIsSettled": "TrueBytes / copy_late",
     "SlotHasItsKey": "ReuseFence / plan_store",
     "FlightHasItsKey": "DoneIsCopied / plan_store",
+    "DoneIsUnderWay": "DoneIsCopied / plan_store",
     "DoneIsCopied": "TrueBytes / report_store",
     "FreshTargets": "ReuseFence / copy_in",
     "DoneIsLoaded": "LoadedBytes / report_load",

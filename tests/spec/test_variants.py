@@ -79,6 +79,13 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "hit-of-all-tokens": {"HitSound": 8},
     "verdict-kept": {"HitMaximal": 8},
     "retry-for-ever": {"EventuallyAnswered": 3},
+    "first-holder-frees": {"RefExact": 7, "LoadedBytes": 9, "ReuseFence": 12, "TrueBytes": 15},
+    "finder-not-counted": {"RefExact": 6, "LoadedBytes": 11, "ReuseFence": 14, "TrueBytes": 17},
+    "load-over-found": {"ReuseFence": 14, "LoadedBytes": 15},
+    "name-kept-at-reuse": {"LoadedBytes": 11},
+    "named-before-loaded": {"ReuseFence": 15, "LoadedBytes": 16},
+    "freed-under-a-step": {"ReuseFence": 10, "LoadedBytes": 21},
+    "ended-twice": {"RefExact": 11, "LoadedBytes": 14, "ReuseFence": 17, "TrueBytes": 20},
 }
 
 
