@@ -19,6 +19,7 @@ class Holding:
     ``forgets_name``: a block that is given to another request loses its name.
     ``waits_for_steps``: a freed block waits for a step that was dispatched and still writes it.
     ``frees_once``: output that comes after a request's end does not end it again.
+    ``failure_waits``: a load that failed on one worker keeps its blocks until all are done.
     ``names_computed``: a block gets its name when its KV is there, not when its load begins.
     """
 
@@ -29,6 +30,7 @@ class Holding:
     names_computed: bool = True
     waits_for_steps: bool = True
     frees_once: bool = True
+    failure_waits: bool = True
 
 
 SOUND = Holding()

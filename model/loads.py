@@ -98,11 +98,12 @@ def copy_in_fails(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> None:
     s.load_failed[r] = True
 
 
-def _ends(s: View, r: Term) -> None:
+def _ends(s: View, r: Term, all_done: bool = True) -> None:
     """All workers have reported; the load lets go of its keys."""
     s.require("under way", s.hit[r] > 0)
-    s.require("every worker is done", forall(GROUP, CHUNK, WORKER, lambda g, c, w: implies(
-        loads(s, r, g, c), s.loaded[r, g, c, w])))
+    if all_done:
+        s.require("every worker is done", forall(GROUP, CHUNK, WORKER, lambda g, c, w: implies(
+            loads(s, r, g, c), s.loaded[r, g, c, w])))
     s.hit[r] = 0
     s.load_failed[r] = False
     s.pin.where(lambda r2, g, c: r2 == r, False)
@@ -131,7 +132,7 @@ def load_fails(s: View, r: Request) -> None:
     """It waits as before, with its blocks; what they hold is not its KV."""
     s.require("waits", waits(s, r))
     s.require("a copy failed", s.load_failed[r])
-    _ends(s, r)
+    _ends(s, r, s.rules.holding.failure_waits)
 
 
 @part.action("the load of request {r}, whose client went away, is over")

@@ -7,7 +7,7 @@ from typing import Any
 from kvoracle.model.holding import Holding
 from kvoracle.model.machine import Part
 from kvoracle.model.rules import Design
-from kvoracle.model.scopes import LAGGING_PARTS, RESIDENT_PARTS
+from kvoracle.model.scopes import LAGGING_PARTS, RESIDENT_PARTS, TRANSFER_PARTS
 
 from .variant import Variant
 
@@ -67,6 +67,17 @@ NAMED_BEFORE_LOADED = _unsound(
     names_computed=False,
 )
 
+# --- siblings of a failed copy ------------------------------------------------------------
+
+FIRST_FAILURE_ENDS = _unsound(
+    "first-failure-ends",
+    "a load is over as soon as one of its copies has failed, while others still write its blocks",
+    "waiting for the siblings of a failed copy",
+    "vLLM PR56104: the first failed handle frees blocks that other handles still write",
+    "workers", ("WorkerAgreement",), TRANSFER_PARTS,
+    failure_waits=False,
+)
+
 # --- steps dispatched ahead ---------------------------------------------------------------
 
 FREED_UNDER_A_STEP = _unsound(
@@ -89,5 +100,6 @@ ENDED_TWICE = _unsound(
 
 UNSOUND = (
     FIRST_HOLDER_FREES, FINDER_NOT_COUNTED, LOAD_OVER_FOUND, NAME_KEPT_AT_REUSE,
-    NAMED_BEFORE_LOADED, FREED_UNDER_A_STEP, ENDED_TWICE,
+    NAMED_BEFORE_LOADED, FIRST_FAILURE_ENDS, FREED_UNDER_A_STEP,
+    ENDED_TWICE,
 )

@@ -19,7 +19,8 @@ from kvoracle.spec.prove.solver import decide
 from kvoracle.spec.variants import Variant
 from kvoracle.spec.variants.blocks import UNSOUND
 
-PROOFS = {name: Proof(Machine(COMPOSITIONS[name], REFERENCE)) for name in ("residents", "lagging")}
+PROOFS = {name: Proof(Machine(COMPOSITIONS[name], REFERENCE))
+          for name in ("transfers", "residents", "lagging")}
 MACHINE = PROOFS["residents"].machine
 
 
@@ -86,6 +87,7 @@ UNPROVED_AT = {
     "load-over-found": "ReuseFence / plan_load",
     "name-kept-at-reuse": "NamedIsBehind / allocate",
     "named-before-loaded": "NamedIsBehind / plan_load",
+    "first-failure-ends": "WorkerAgreement / load_fails",
     "freed-under-a-step": "AimIsItsOwn / allocate",
     "ended-twice": "OwnBlocks / run_ahead",
 }

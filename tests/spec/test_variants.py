@@ -84,6 +84,7 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "load-over-found": {"ReuseFence": 14, "LoadedBytes": 15},
     "name-kept-at-reuse": {"LoadedBytes": 11},
     "named-before-loaded": {"ReuseFence": 15, "LoadedBytes": 16},
+    "first-failure-ends": {"WorkerAgreement": 16},
     "freed-under-a-step": {"ReuseFence": 10, "LoadedBytes": 21},
     "ended-twice": {"RefExact": 11, "LoadedBytes": 14, "ReuseFence": 17, "TrueBytes": 20},
 }
