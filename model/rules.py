@@ -33,6 +33,7 @@ from .holding import SOUND, Holding
 from .kinds import DOCUMENTED, Seeking
 from .ordering import ORDERLY, Order
 from .terms import Value, ite, maximum, minimum, not_
+from .tiering import TIERED, Tier
 
 
 class Claim(NamedTuple):
@@ -136,7 +137,8 @@ def cursor_after_clearing(cursor: Any) -> Any:
 class Design:
     """The rules in force, one field for each place an engine applies one; those of transfers
     are gathered in ``care``, those of the GPU's blocks in ``holding``, those of streams in
-    ``order``, those between connectors in ``sharing``, those of lookups in ``seeking``."""
+    ``order``, those between connectors in ``sharing``, those of lookups in ``seeking``, those of
+    a second tier in ``tier``."""
 
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
@@ -149,6 +151,7 @@ class Design:
     order: Order = ORDERLY
     sharing: Sharing = AWARE
     seeking: Seeking = DOCUMENTED
+    tier: Tier = TIERED
 
 
 REFERENCE = Design()

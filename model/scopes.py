@@ -27,6 +27,7 @@ from . import (
     slots,
     store,
     streams,
+    tiers,
     transfers,
 )
 from .keys import blocks, keys
@@ -51,6 +52,9 @@ RESIDENT_PARTS = (*TRANSFER_PARTS, sharing.part)
 LAGGING_PARTS = (*TRANSFER_PARTS, lag.part)
 """Transfers where steps are dispatched before the last one's output is known."""
 
+TIER_PARTS = (*TRANSFER_PARTS, tiers.part)
+"""A second tier below the host pool."""
+
 STREAM_PARTS = (streams.part, streams.tables)
 """Kernels and copies queued now and run later: what makes the moments of the others true."""
 
@@ -65,6 +69,7 @@ COMPOSITIONS: dict[str, tuple[Part, ...]] = {
     "connectors": CONNECTOR_PARTS,
     "residents": RESIDENT_PARTS,
     "lagging": LAGGING_PARTS,
+    "tiers": TIER_PARTS,
     "streams": STREAM_PARTS,
 }
 """Parts that go together, each composition proved for all sizes; smaller ones first, since what
@@ -264,6 +269,34 @@ SCOPES: dict[str, Scope] = {
                    Worker=2),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
             without=("retire", "settle", "reset", *_FAILURES, "finish", "abort"),
+        ),
+        Scope(
+            "tiers",
+            "one request of two chunks, two slots, a second tier: copied down, lost, read again",
+            TIER_PARTS,
+            _sizes(requests=1, groups=1, tokens=2, chunks=2, blocks=2, Block=2, Text=1, Slot=2,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "sample", "finish", "abort"),
+        ),
+        Scope(
+            "promotions",
+            "one request of two chunks, three slots: both are read from the second tier together",
+            (*CORE, pool.part, slots.part, transfers.part, tiers.part),
+            _sizes(requests=1, groups=1, tokens=3, chunks=2, blocks=2, Block=2, Text=1, Slot=3,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, "copy_out_fails", "lower_fails", "lose", "copy_late", "sample",
+                     "finish", "abort"),
+        ),
+        Scope(
+            "last-slot",
+            "one request, one slot: it is not taken to read from the second tier",
+            TIER_PARTS,
+            _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "sample", "finish", "abort"),
         ),
         Scope(
             "workers",

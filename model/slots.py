@@ -46,10 +46,11 @@ def true_bytes(s: View, h: Term, w: Term, t: Term, g: Term, c: Term) -> Term:
 
 
 def pinned(s: View, t: Term, g: Term, c: Term) -> Value:
-    """Whether a load holds the key."""
+    """Whether a load, or a copy to the second tier, holds the key."""
+    held = s.held[t, g, c] if s.has("tiers") else False
     if not s.has("loads"):
-        return False
-    return exists(REQUEST, lambda q: s.pin[q, g, c] & (s.text[q] == t))
+        return held
+    return exists(REQUEST, lambda q: s.pin[q, g, c] & (s.text[q] == t)) | held
 
 
 def may_go(s: View, t: Term, g: Term, c: Term) -> Term:
@@ -79,6 +80,13 @@ def offers_several(s: View, r: Term) -> Term:
 
     return exists(GROUP, lambda g: left(g, 2)) | exists(
         GROUP, GROUP, lambda g, g2: (g != g2) & left(g, 1) & left(g2, 1))
+
+
+def give_slot(s: View, h: Term, t: Term, g: Term, c: Term) -> None:
+    """The slot is the key's from now on."""
+    s.slot[t, g, c] = h
+    s.taken[h] = True
+    s.slot_text[h], s.slot_g[h], s.slot_c[h] = t, g, c
 
 
 def give_up(s: View, gone: Keys, frees: Value = True) -> None:

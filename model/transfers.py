@@ -28,7 +28,7 @@ from .requests import (
     Tokens,
     ended,
 )
-from .slots import SLOT, Slot, give_up, is_free
+from .slots import SLOT, Slot, give_slot, give_up, is_free
 from .terms import BOOL, Term, Value, exists, forall, implies, ite, lift, not_
 
 part = Part("transfers", "transfers: stores under way, workers")
@@ -72,9 +72,7 @@ def _take_off(s: View, r: Request, g: Group, n: Chunks, d: Chunks, h: Slot) -> N
     s.target[r, g, c] = ite(takes, h, s.target[r, g, c])
     s.filler[t, g, c] = ite(takes, r, s.filler[t, g, c])
     s.pooled[t, g, c] = ite(takes, PENDING, s.pooled[t, g, c])
-    s.slot[t, g, c] = h
-    s.taken[h] = True
-    s.slot_text[h], s.slot_g[h], s.slot_c[h] = t, g, c
+    give_slot(s, h, t, g, c)
 
 
 @part.action("the store of chunk {c} of request {r} in group {g} is submitted")

@@ -10,19 +10,20 @@ from .property import Property, Seen, Witness
 from .residing import LAG_LEMMAS, RESIDENT_LEMMAS
 from .storing import LEMMAS, STORING
 from .streaming import STREAM_LEMMAS, STREAMING
+from .tiering import TIER_LEMMAS, TIERING
 from .transferring import TRANSFER_LEMMAS, TRANSFERRING
 
 PLANNING: dict[str, Property] = {p.name: p for p in STORING}
 """The promises about planning, which the oracle's judge holds engines to."""
 
 PROPERTIES: dict[str, Property] = {
-    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *STREAMING, *LOOKING)}
+    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *TIERING, *STREAMING, *LOOKING)}
 """The promises, in the order in which reports list them."""
 
 EVERYTHING: dict[str, Property] = {
-    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *STREAMING, *LOOKING, *LEMMAS,
-                        *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS, *LOOKING_LEMMAS,
-                        *RESIDENT_LEMMAS, *LAG_LEMMAS)}
+    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *TIERING, *STREAMING, *LOOKING,
+                        *LEMMAS, *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS,
+                        *TIER_LEMMAS, *LOOKING_LEMMAS, *RESIDENT_LEMMAS, *LAG_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 

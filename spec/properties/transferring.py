@@ -14,6 +14,7 @@ from kvoracle.model.pool import (
     HOLDS,
     LEFT,
     NONE,
+    TEXT,
     Block,
     Text,
     Worker,
@@ -33,7 +34,9 @@ from kvoracle.model.requests import (
     ended,
 )
 from kvoracle.model.slots import SLOT, Slot, has_room, is_free, offers_several, true_bytes
-from kvoracle.model.terms import exists, implies, not_
+from kvoracle.model.terms import exists, forall, implies, not_
+from kvoracle.model.tiering import BEING_WRITTEN, PRESENT_BELOW
+from kvoracle.model.tiers import room_beside
 
 from .property import Property, Seen, Witness
 
@@ -190,11 +193,17 @@ REUSE_FENCE = Property(
 
 
 def _true_bytes(s: View, t: Text, g: Group, c: Chunk, w: Worker) -> Any:
-    return implies(s.pooled[t, g, c] == READY, true_bytes(s, s.slot[t, g, c], w, t, g, c))
+    above = implies(s.pooled[t, g, c] == READY, true_bytes(s, s.slot[t, g, c], w, t, g, c))
+    if not s.has("tiers"):
+        return above
+    return above & implies(s.lower[t, g, c] == PRESENT_BELOW, s.lower_true[t, g, c])
 
 
 def _false_bytes(seen: Seen) -> str:
-    h, w = seen.get("slot", *(seen.where[k] for k in "tgc")), seen.where["w"]
+    at = tuple(seen.where[k] for k in "tgc")
+    h, w = seen.get("slot", *at), seen.where["w"]
+    if seen.get("pooled", *at) != READY:
+        return f"{_key(seen)} is in the second tier, and what lies there is not its KV"
     return (f"{_key(seen)} is ready, and in its slot {h} worker {w} holds "
             f"{_bytes(seen.get('byte_text', h, w), seen.get('byte_end', h, w))}")
 
@@ -229,13 +238,20 @@ TRUE_BYTES = Property(
 
 
 def _load_ready(s: View, r: Request, g: Group, c: Chunk) -> Any:
-    t = s.text[r]
-    return implies(loads(s, r, g, c),
-                   (s.pooled[t, g, c] == READY) & (s.slot[t, g, c] == s.origin[r, g, c]))
+    def ready_at(t: Any, h: Any) -> Any:
+        return (s.pooled[t, g, c] == READY) & (s.slot[t, g, c] == h)
+
+    loaded = implies(loads(s, r, g, c), ready_at(s.text[r], s.origin[r, g, c]))
+    if not s.has("tiers"):
+        return loaded
+    return loaded & forall(TEXT, lambda t: implies(
+        s.lower[t, g, c] == BEING_WRITTEN, ready_at(t, s.lowered[t, g, c])))
 
 
 def _not_ready(seen: Seen) -> str:
     at = (seen.get("text", seen.where["r"]), seen.where["g"], seen.where["c"])
+    if not seen.get("pin", seen.where["r"], *at[1:]) and seen.get("pooled", *at) != PENDING:
+        return f"chunk {at[2]}{seen.group} is copied down to the second tier, and its key is gone"
     stand = {PENDING: "still pending", READY: "in another slot"}.get(
         seen.get("pooled", *at), "not in the pool any more")
     return f"a load of {_chunk(seen)} is under way, and its key is {stand}"
@@ -247,7 +263,8 @@ def _two_load_one_key(s: View, r: Request, q: Request, g: Group, c: Chunk) -> An
 
 LOAD_READY = Property(
     name="LoadReady",
-    statement="a load reads only keys whose store is complete, until the load ends",
+    statement="a load, or a copy to a second tier, reads only keys whose store is complete, until "
+              "it ends",
     why="A key that is pending has no bytes yet, and the place of one that was evicted belongs "
         "to another key: the load brings whatever lies there, and nothing complains.",
     source="vLLM CPUOffloadingManager.prepare_load; SGLang PR31427",
@@ -388,7 +405,8 @@ def _no_leak(s: View, b: Block, r: Request, t: Text, g: Group, c: Chunk, h: Slot
                               (j < s.allocated[r, i]) & (s.table[r, i, j] == b))
     left = implies(s.hold[b, r] == LEFT, ended(s, r))
     q = s.filler[t, g, c]
-    filled = implies(s.pooled[t, g, c] == PENDING, s.flight[q, g, c] & (s.text[q] == t))
+    raised = s.raising[t, g, c] if s.has("tiers") else False
+    filled = implies(s.pooled[t, g, c] == PENDING, s.flight[q, g, c] & (s.text[q] == t) | raised)
     u, i, j = s.slot_text[h], s.slot_g[h], s.slot_c[h]
     stored = implies(s.taken[h], (s.pooled[u, i, j] != MISSING) & (s.slot[u, i, j] == h))
     return kept & left & filled & stored
@@ -441,7 +459,11 @@ NO_LEAK = Property(
 def _ref_exact(s: View, r: Request, g: Group, c: Chunk) -> Any:
     loading = loads(s, r, g, c)
     exact = implies(loading, s.pin[r, g, c]) & implies(s.pin[r, g, c], loading)
-    return exact & _counted(s, r, g, c) if s.has("sharing") or s.has("lag") else exact
+    if s.has("sharing") or s.has("lag"):
+        exact &= _counted(s, r, g, c)
+    if s.has("tiers"):
+        exact &= forall(TEXT, lambda t: (s.lower[t, g, c] == BEING_WRITTEN) == s.held[t, g, c])
+    return exact
 
 
 def _counted(s: View, r: Any, g: Any, c: Any) -> Any:
@@ -451,13 +473,15 @@ def _counted(s: View, r: Any, g: Any, c: Any) -> Any:
 
 
 def _wrong_pin(seen: Seen) -> str:
-    r, c = seen.where["r"], seen.where["c"]
-    pinned = seen.get("pin", r, seen.where["g"], c)
+    r, g, c = (seen.where[k] for k in "rgc")
+    pinned = seen.get("pin", r, g, c)
     if pinned and not seen.get("hit", r):
         return f"the key of {_chunk(seen)} is pinned, and no load reads it"
     if not pinned and c * seen.constant("tokens_per_chunk") < seen.get("hit", r):
         return f"a load reads {_chunk(seen)}, and its key is not pinned"
-    return f"request {seen.request} lists a block for {_chunk(seen)} that it does not hold"
+    if c < seen.get("allocated", r, g) and seen.get("hold", seen.get("table", r, g, c), r) != HOLDS:
+        return f"request {seen.request} lists a block for {_chunk(seen)} that it does not hold"
+    return f"chunk {c}{seen.group} is copied to the second tier, and its key is not held"
 
 
 def _pins_outlive_the_client(s: View, r: Request, g: Group, c: Chunk) -> Any:
@@ -503,13 +527,20 @@ def _no_stall(s: View, r: Request, g: Group, c: Chunk) -> Any:
     at = {"r": r, "g": g, "c": c}
     goes_on = _can(s, "submit", **at) | _can(s, "copy_out", **at) | _can(s, "report_store", **at)
     refused = implies(_can(s, "refuse", r=r), offers_several(s, r) | not_(has_room(s)))
-    return implies(s.flight[r, g, c], goes_on) & refused
+    going = implies(s.flight[r, g, c], goes_on) & refused
+    if not s.has("tiers"):
+        return going
+    return going & forall(SLOT, lambda h: implies(
+        _can(s, "promote", r=r, g=g, c=c, h=h), room_beside(s, h)))
 
 
 def _stalled(seen: Seen) -> str:
     at = tuple(seen.where[k] for k in "rgc")
     if seen.get("flight", *at) and not seen.get("submitted", *at):
         return f"the store of {_chunk(seen)} is planned, and nobody submits it"
+    if seen.get("life", at[0]) in (WAITING, PREEMPTED):
+        return (f"{_chunk(seen)} may be read from the second tier into the last slot that there "
+                "is room in")
     return (f"the one chunk that request {seen.request} has to offer may be refused, and there is "
             "room for it")
 
@@ -525,7 +556,8 @@ def _planned_last(s: View, r: Request, g: Group, c: Chunk) -> Any:
 
 NO_STALL = Property(
     name="NoStall",
-    statement="a planned store goes on, and an offer is refused only where room lacks",
+    statement="a planned store goes on, an offer is refused only where room lacks, and reads from "
+              "a second tier leave room",
     why="A pool that counts its room wrongly, or keeps what nobody will use, refuses for ever; a "
         "store that waits for a step that never comes keeps its block and its slot. Nothing "
         "fails; it just never pays.",
@@ -730,7 +762,8 @@ def _done_is_copied(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
 
 
 def _done_is_under_way(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
-    return implies(s.copied[r, g, c, w] | s.submitted[r, g, c], s.flight[r, g, c])
+    return implies(s.copied[r, g, c, w], s.flight[r, g, c]) \
+        & implies(s.submitted[r, g, c], s.flight[r, g, c])
 
 
 DONE_IS_UNDER_WAY = _lemma(

@@ -21,8 +21,8 @@ from kvoracle.model.terms import Bound, Term, Variable, variables_read
 
 from ..properties import EVERYTHING, Property
 from .division import FACTS, Fact
-from .shapes import Shape, changed, required, said
-from .solver import EFFORT, Answer, Formula, Reader, Translator, Values, decide
+from .shapes import Shape, changed, parts, required, said
+from .solver import EFFORT, Answer, Formula, Reader, Standing, Translator, Values, decide
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,24 @@ class Obligation:
 
     def __str__(self) -> str:
         return f"{self.property} / {self.action}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What is assumed, by the name of the obligations that justify it, and what it says."""
+
+    name: str
+    formula: Formula
+    says: Shape
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the proof of an obligation took: the guard of the action, and of what is assumed the
+    parts that were needed."""
+
+    guard: frozenset[Shape]
+    took: frozenset[Shape]
 
 
 @dataclass(frozen=True)
@@ -91,7 +109,7 @@ class Proof:
         self.machine = machine
         self.effort = effort
         self._smaller = dict(smaller or {})
-        self._shown: dict[tuple[str, str, Shape], frozenset[Shape]] = {}
+        self._shown: dict[tuple[str, str, Shape], _Shown] = {}
         everything = [p for p in EVERYTHING.values() if p.applies(machine)]
         wanted = list(properties) if properties is not None else everything
         families = {p.family for p in wanted}
@@ -102,14 +120,13 @@ class Proof:
         assumed = [(p.name, p.over_states(machine))
                    for p in self._wanted if not p.is_step and not p.derived]
         self._invariants = [
-            (name, self._translator.holds_everywhere(predicate)) for name, predicate in assumed]
-        self._said = [*((f"{v.name} in range", frozenset({v}))
-                        for v in machine.variables.values()),
-                      *((name, said(predicate)) for name, predicate in assumed)]
+            _Known(name, formula, part) for name, predicate in assumed
+            for formula, part in zip(
+                self._translator.hold_everywhere(predicate), parts(predicate))]
+        self._standing: dict[bool, tuple[list[_Known], Standing]] = {}
         self._goals: list[_Goal] = []
         self._guards: dict[str, tuple[dict[Term, Formula], list[Formula]]] = {}
         self._guard_shapes: dict[str, frozenset[Shape]] = {}
-        self._parts: dict[str, frozenset[Shape]] = {}
         self._unproved: dict[str, Obligation] = {}
         self._fallen: set[str] = set()
 
@@ -126,12 +143,10 @@ class Proof:
         for goal in self._goals or self._all_goals():
             if f"{goal.property} / {goal.action}" == obligation:
                 fallen, self._fallen = self._fallen, self._fallen | {without}
-                self._parts.clear()
                 try:
                     return self._decide(goal)
                 finally:
                     self._fallen = fallen
-                    self._parts.clear()
         raise nearest("obligation", obligation,
                       (f"{g.property} / {g.action}" for g in self._every_goal()))
 
@@ -139,7 +154,8 @@ class Proof:
         """Every obligation written out, in the same order, for another solver to decide."""
         for goal in self._every_goal():
             own, formula = goal.asked() if goal.asked else ([], None)
-            yield Question(goal.property, goal.action, [*self._assumed(goal), *own], formula)
+            known = [k.formula for k in self._assumed(goal)]
+            yield Question(goal.property, goal.action, [*known, *own], formula)
 
     def settled(self, first: Sequence[Obligation] = ()) -> list[Obligation]:
         """The obligations, decided anew until nothing is assumed that is not itself proved.
@@ -154,8 +170,7 @@ class Proof:
             self._unproved = {str(o): o for o in decided if o.answer.verdict != "proved"}
             fallen = {o.property for o in self._unproved.values()} - self._fallen
             self._fallen |= fallen
-            self._parts.clear()
-            if not fallen & {name for name, _ in (*self._facts, *self._invariants)}:
+            if not fallen & {known.name for known in (*self._facts, *self._invariants)}:
                 return decided
             decided = []
             self._shown.clear()
@@ -163,21 +178,20 @@ class Proof:
     def hypotheses(self, action: Action) -> list[Formula]:
         """All that an obligation of the action assumes, its guard included."""
         enabled = self._enabled(action)[1]
-        return [*self._translator.definitions, *self._known(), *enabled]
+        known = [k.formula for k in self._known()]
+        return [*known, *self._translator.definitions, *enabled]
 
-    def _known(self, goal: str = "", at_first: bool = False, alone: bool = False) -> list[Formula]:
+    def _known(self, goal: str = "", at_first: bool = False) -> list[_Known]:
         """What is assumed when ``goal`` is to be shown: what stands, and before an action the
-        goal itself (``alone``, no other invariants).  Only sorts and division are known before
-        anything has happened."""
-        invariants = [(name, formula) for name, formula in self._invariants
-                      if not at_first and (name == goal or not alone)]
-        return [formula for name, formula in (*self._facts, *invariants)
-                if name == goal or name not in self._fallen]
+        goal itself.  Only sorts and division are known before anything has happened."""
+        return [known for known in (*self._facts, *(() if at_first else self._invariants))
+                if known.name == goal or known.name not in self._fallen]
 
     def compare(self, other: Action) -> Comparison:
         """How an action that is to stand for the machine's one of this name, with the same
         parameters, differs from it in states where the invariants hold."""
-        action, t, known = self.machine.actions[other.name], self._translator, self._known()
+        action, t = self.machine.actions[other.name], self._translator
+        known = [k.formula for k in self._known()]
         values, enabled = self._enabled(action)
         also = t.formula(other.guard, values)
         less = decide([*known, *enabled], also, self.effort)
@@ -194,11 +208,12 @@ class Proof:
 
     # --- what is assumed, by the name of the obligations that justify it ------------------
 
-    def _typing(self) -> Iterator[tuple[str, Formula]]:
+    def _typing(self) -> Iterator[_Known]:
         for variable in self.machine.variables.values():
-            yield f"{variable.name} in range", self._translator.well_typed(variable)
+            in_range = self._translator.well_typed(variable)
+            yield _Known(f"{variable.name} in range", in_range, variable)
 
-    def _division(self) -> Iterator[tuple[str, Formula]]:
+    def _division(self) -> Iterator[_Known]:
         t = self._translator
         for fact in FACTS:
             numbers = [t.constant(v) for v in fact.variables]
@@ -206,7 +221,7 @@ class Proof:
             natural = z3.And(*(n >= 0 for n in numbers))
             body = z3.Implies(natural, t.formula(fact.statement, values))
             pattern = z3.MultiPattern(*(t.formula(q, values) for q in fact.quotients))
-            yield "Division", z3.ForAll(numbers, body, patterns=[pattern])
+            yield _Known("Division", z3.ForAll(numbers, body, patterns=[pattern]), fact)
 
     # --- what is to be shown --------------------------------------------------------------
 
@@ -232,11 +247,9 @@ class Proof:
             self._goals = list(self._all_goals())
         return self._goals
 
-    def _assumed(self, goal: _Goal, alone: bool = False) -> list[Formula]:
-        if goal.property == "Division":
-            return []
-        return [*(() if alone else self._translator.definitions),
-                *self._known(goal.property, goal.action == "at first", alone)]
+    def _assumed(self, goal: _Goal) -> list[_Known]:
+        return [] if goal.property == "Division" \
+            else self._known(goal.property, at_first=goal.action == "at first")
 
     def _decide(self, goal: _Goal) -> Obligation:
         by_itself = Obligation(goal.property, goal.action, Answer("proved", 0.0),
@@ -245,33 +258,36 @@ class Proof:
             return by_itself
         if str(by_itself) in self._unproved:  # by more hypotheses than now
             return self._unproved[str(by_itself)]
+        known = self._assumed(goal)
         for name, proof in self._smaller.items():
-            if proof.has_shown(goal, self._said_of(goal.property)):
-                decided = replace(by_itself, as_in=name)
-                break
-        else:
-            own, formula = goal.asked()
-            if z3.is_true(formula):
-                return by_itself
-            decided = replace(by_itself, answer=decide(
-                [*self._assumed(goal), *own], formula, self.effort,
-                [*self._assumed(goal, alone=True), *own]))
-        if decided.answer.verdict == "proved":
-            self._shown[goal.property, goal.action, goal.says] = goal.guard
-        return decided
+            shown = proof.shown(goal, frozenset(k.says for k in known))
+            if shown is not None:
+                self._shown[goal.property, goal.action, goal.says] = shown
+                return replace(by_itself, as_in=name)
+        own, formula = goal.asked()
+        if z3.is_true(formula):
+            return by_itself
+        if goal.property != "Division":
+            own = [*self._translator.definitions, *own]
+        others = {k.name for k in self._invariants} - {goal.property}
+        few = [i for i, k in enumerate(known) if k.name not in others]
+        answer = self._under(known, goal).decide(own, formula, self.effort, few)
+        if answer.verdict == "proved":
+            self._shown[goal.property, goal.action, goal.says] = _Shown(
+                goal.guard, frozenset(k.says for i, k in enumerate(known) if i in answer.used))
+        return replace(by_itself, answer=answer)
 
-    def has_shown(self, goal: _Goal, assumed: frozenset[Shape]) -> bool:
-        """Whether a larger composition's goal is shown here, if it assumes so much."""
-        guard = self._shown.get((goal.property, goal.action, goal.says))
-        return guard is not None and guard <= goal.guard \
-            and self._said_of(goal.property) <= assumed
+    def _under(self, known: list[_Known], goal: _Goal) -> Standing:
+        moment = goal.action == "at first"
+        kept = self._standing.get(moment)
+        if kept is None or kept[0] != known:
+            kept = self._standing[moment] = known, Standing([k.formula for k in known])
+        return kept[1]
 
-    def _said_of(self, goal: str) -> frozenset[Shape]:
-        """What `_known` says before an action, in parts."""
-        if goal not in self._parts:
-            self._parts[goal] = frozenset().union(*(
-                parts for name, parts in self._said if name == goal or name not in self._fallen))
-        return self._parts[goal]
+    def shown(self, goal: _Goal, assumed: frozenset[Shape]) -> _Shown | None:
+        """What was shown here of a larger composition's goal, if that assumes what it took."""
+        shown = self._shown.get((goal.property, goal.action, goal.says))
+        return shown if shown and shown.guard <= goal.guard and shown.took <= assumed else None
 
     def _real_division(self) -> Iterator[_Goal]:
         real = Translator(self.machine, real_division=True)

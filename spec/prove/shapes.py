@@ -71,11 +71,16 @@ def gives_no_trigger(term: Quantified) -> bool:
     return any(not is_index(b, term.body) for b in term.bounds)
 
 
-def said(predicate: Predicate) -> frozenset[Shape]:
-    """The parts of what the predicate says; one that has more of them says more."""
+def parts(predicate: Predicate) -> list[Shape]:
+    """The parts of what the predicate says, in order."""
     numbered = _numbered(predicate.parameters, {})
     sorts = tuple(p.sort for p in predicate.parameters)
-    return frozenset((sorts, shape(c, numbered)) for c in conjuncts(predicate.term))
+    return [(sorts, shape(c, numbered)) for c in conjuncts(predicate.term)]
+
+
+def said(predicate: Predicate) -> frozenset[Shape]:
+    """What the predicate says; one that has more parts says more."""
+    return frozenset(parts(predicate))
 
 
 def required(action: Action) -> frozenset[Shape]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
 from typing import Any
@@ -51,16 +51,22 @@ busy the computer is: some 0.5 s.  A provable obligation takes less than 20,000 
 110,000 of transfers; what takes much longer will not end."""
 
 
+A_LITTLE = 50_000
+"""What most obligations that can be proved take, of a solver that knows the hypotheses already."""
+
+
 def _is_after(term: Term) -> bool:
     return isinstance(term, Read) and term.after
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the solver said of one obligation, and how long it took."""
+    """What the solver said of one obligation, how long it took, and which hypotheses it needed
+    for a proof, counted from 0."""
 
     verdict: Verdict
     seconds: float
+    used: frozenset[int] = frozenset()
 
 
 class Translator:
@@ -209,11 +215,11 @@ class Translator:
         }
         return operations[name](*args)
 
-    def holds_everywhere(self, predicate: Predicate, before: Reader | None = None) -> Formula:
-        """The predicate for all values of its parameters; each conjunct for those that it
-        speaks of, so that the solver need not think up the others."""
-        return z3.And(*(self._everywhere(c, predicate.parameters, before)
-                        for c in conjuncts(predicate.term)))
+    def hold_everywhere(self, predicate: Predicate, before: Reader | None = None) -> list[Formula]:
+        """The conjuncts of the predicate, each for all values of the parameters that it speaks
+        of, so that the solver need not think up the others."""
+        return [self._everywhere(c, predicate.parameters, before)
+                for c in conjuncts(predicate.term)]
 
     def _everywhere(self, term: Term, parameters: Iterable[Bound],
                     before: Reader | None) -> Formula:
@@ -242,37 +248,84 @@ def _equal(a: Formula, b: Formula) -> Formula:
     return a == b
 
 
+class Standing:
+    """Hypotheses under which many goals are to be shown, told to the solver once."""
+
+    def __init__(self, hypotheses: Sequence[Formula]) -> None:
+        self._hypotheses = list(hypotheses)
+        self._solver = _solver()
+        _tell(self._solver, enumerate(self._hypotheses))
+
+    def decide(self, own: Sequence[Formula], goal: Formula, effort: int = EFFORT,
+               few: Sequence[int] = ()) -> Answer:
+        """Whether the goal follows from them and from hypotheses of its ``own``, which are counted
+        behind them; ``few`` are those of them that most likely suffice.
+
+        What is not shown with a little of the effort is asked of a solver that knows nothing
+        else, with all of it: the first one may carry something of earlier questions with it.
+        """
+        behind = len(self._hypotheses)
+        self._solver.push()
+        try:
+            self._solver.set("rlimit", min(effort, A_LITTLE))
+            answer = _asked(self._solver, enumerate(own, behind), goal)
+        finally:
+            self._solver.pop()
+        if answer.verdict == "proved":
+            return answer
+        everything = [*self._hypotheses, *own]
+        alone = decide(everything, goal, effort, [*few, *range(behind, len(everything))])
+        return replace(alone, seconds=alone.seconds + answer.seconds)
+
+
 def decide(hypotheses: Iterable[Formula], goal: Formula, effort: int = EFFORT,
-           few: Iterable[Formula] = ()) -> Answer:
+           few: Sequence[int] = ()) -> Answer:
     """Whether the goal follows from the hypotheses, whatever the sizes.
 
-    ``few`` are those of them that most likely suffice: the others are often no more than
-    something to get lost in, so these are tried first, with little effort.
+    ``few`` are those of them, counted from 0, that most likely suffice: the others are often no
+    more than something to get lost in, so these are tried first, with little effort.
     """
-    assumed, first, denied = list(hypotheses), list(few), z3.Not(goal)
-    started = time.perf_counter()
-    result = z3.unknown
-    if 0 < len(first) < len(assumed):
-        result = _check(first, denied, effort // 8)
-        result = z3.unsat if result == z3.unsat else z3.unknown
+    assumed = dict(enumerate(hypotheses))
+    seconds = 0.0
+    if 0 < len(few) < len(assumed):
+        first = _asked(_solver(effort // 8), ((i, assumed[i]) for i in few), goal)
+        if first.verdict == "proved":
+            return first
+        seconds += first.seconds
     # What follows is found from triggers alone, or not at all; looking for models of quantified
     # hypotheses is for what does not follow.
+    answer = Answer("unknown", seconds)
     for look_for_models in (False, True):
-        if result == z3.unknown:
-            result = _check(assumed, denied, effort, look_for_models)
-    seconds = time.perf_counter() - started
-    verdicts: dict[str, Verdict] = {"unsat": "proved", "sat": "refuted"}
-    return Answer(verdicts.get(str(result), "unknown"), seconds)
+        if answer.verdict == "unknown":
+            answer = _asked(_solver(effort, look_for_models), assumed.items(), goal)
+            seconds += answer.seconds
+    return replace(answer, seconds=seconds)
 
 
-def _check(assumed: Iterable[Formula], denied: Formula, effort: int,
-           look_for_models: bool = False) -> z3.CheckSatResult:
+def _solver(effort: int = EFFORT, look_for_models: bool = False) -> z3.Solver:
     solver = z3.Solver()
     solver.set("rlimit", effort)
     solver.set("random_seed", 0)
     solver.set("mbqi", look_for_models)
-    solver.add(*assumed, denied)
-    return solver.check()
+    solver.set("unsat_core", True)
+    return solver
+
+
+def _tell(solver: z3.Solver, hypotheses: Iterable[tuple[int, Formula]]) -> None:
+    for i, hypothesis in hypotheses:
+        solver.assert_and_track(hypothesis, z3.Bool(f"hypothesis!{i}"))
+
+
+def _asked(solver: z3.Solver, hypotheses: Iterable[tuple[int, Formula]], goal: Formula) -> Answer:
+    started = time.perf_counter()
+    solver.add(z3.Not(goal))
+    _tell(solver, hypotheses)
+    result = solver.check()
+    seconds = time.perf_counter() - started
+    verdicts: dict[str, Verdict] = {"unsat": "proved", "sat": "refuted"}
+    verdict = verdicts.get(str(result), "unknown")
+    used = solver.unsat_core() if verdict == "proved" else ()
+    return Answer(verdict, seconds, frozenset(int(str(name).partition("!")[2]) for name in used))
 
 
 def script(hypotheses: Iterable[Formula], goal: Formula) -> str:

@@ -10,6 +10,7 @@ from .designs import ALL
 from .failures import FAILING
 from .lookups import MISTAKEN
 from .streams import UNORDERED
+from .tiers import MISTIERED
 from .transfers import CARELESS
 from .variant import Variant
 
@@ -17,7 +18,8 @@ PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 """Designs of planning: those that the oracle can drive as engines and diagnose by."""
 
 VARIANTS: dict[str, Variant] = {
-    v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *UNORDERED, *MISTAKEN, *UNSOUND)}
+    v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *MISTIERED, *UNORDERED, *MISTAKEN,
+                        *UNSOUND)}
 
 
 def variant(name: str) -> Variant:

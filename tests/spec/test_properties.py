@@ -18,6 +18,7 @@ from kvoracle.model.scopes import (
     RESIDENT_PARTS,
     SCOPES,
     STREAM_PARTS,
+    TIER_PARTS,
     TRANSFER_PARTS,
     UnknownName,
 )
@@ -28,6 +29,7 @@ from kvoracle.spec.properties.looking import LOOKING, LOOKING_LEMMAS
 from kvoracle.spec.properties.residing import LAG_LEMMAS, RESIDENT_LEMMAS
 from kvoracle.spec.properties.storing import LEMMAS, STORING
 from kvoracle.spec.properties.streaming import STREAM_LEMMAS, STREAMING
+from kvoracle.spec.properties.tiering import TIER_LEMMAS, TIERING
 from kvoracle.spec.properties.transferring import TRANSFER_LEMMAS, TRANSFERRING
 from kvoracle.spec.variants import VARIANTS
 
@@ -73,6 +75,7 @@ def test_a_property_applies_only_where_its_parts_are() -> None:
     moved = {p.name for p in (*TRANSFERRING, *TRANSFER_LEMMAS)}
     queued = {p.name for p in (*STREAMING, *STREAM_LEMMAS)}
     shared = {p.name for p in (*CONNECTING, *CONNECTOR_LEMMAS)}
+    tiered = {p.name for p in (*TIERING, *TIER_LEMMAS)}
     looked = {p.name for p in (*LOOKING, *LOOKING_LEMMAS)}
     for parts, speaking in (
         (CORE, planned - {"TailNotHeld"}),
@@ -81,6 +84,7 @@ def test_a_property_applies_only_where_its_parts_are() -> None:
         (CONNECTOR_PARTS, planned - {"TailNotHeld"} | moved | shared),
         (RESIDENT_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in RESIDENT_LEMMAS}),
         (LAGGING_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in LAG_LEMMAS}),
+        (TIER_PARTS, planned - {"TailNotHeld"} | moved | tiered),
         (STREAM_PARTS, queued),
         (LOOKUP_PARTS, looked | {"CountsInOrder"}),
     ):

@@ -48,6 +48,11 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "largest-rank-counts": {"WorkerAgreement": 8, "TrueBytes": 12, "LoadedBytes": 18},
     "refused-with-room": {"NoStall": 6},
     "failed-keeps-its-slot": {"NoLeak": 11},
+    "copy-down-unheld": {"RefExact": 11, "LoadReady": 12, "TrueBytes": 17},
+    "failed-below-is-present": {"TrueBytes": 12, "LoadedBytes": 21},
+    "unread-counted-on": {"TierVerdict": 18},
+    "one-fails-all": {"TierVerdict": 28},
+    "promotions-take-all": {"NoStall": 15},
     "failed-load-starts": {"LoadedBytes": 17, "ReuseFence": 20, "TrueBytes": 24},
     "borrowed-unfenced": {"ReuseFence": 12, "TrueBytes": 15},
     "borrowed-counts-at-once": {
