@@ -120,8 +120,8 @@ class Reset(Stimulus, frozen=True, tag="reset"):
 class Drain(Stimulus, frozen=True, tag="drain"):
     """Keys are released, and steps run until no request is left and no transfer is in flight.
 
-    At most ``limit`` steps; an engine that is not at rest by then says so with
-    :class:`NotAtRest`.
+    It ends early after ``limit`` steps without progress; an engine that is not at rest by then
+    says so with :class:`NotAtRest`.
     """
 
     limit: Positive = 1000

@@ -42,22 +42,23 @@ Watch = Callable[[Judge], None]
 
 
 def play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus],
-         watch: Watch | None = None) -> Outcome:
-    """Start the engine afresh, give it the stimuli, judge each answer.
+         watch: Watch | None = None, overlook: frozenset[str] = frozenset()) -> Outcome:
+    """Start the engine afresh, give it the stimuli, judge each answer but for ``overlook``.
 
     Raises `BadStimulus` for a run that makes no sense for the engine.
     """
     every = list(stimuli)
     try:
-        return _play(engine, config, every, AHEAD, watch)
+        return _play(engine, config, every, AHEAD, watch, overlook)
     except BadStimulus:
         # Sent ahead, it may come after what the run is about: one at a time, then.
-        return _play(engine, config, every, 1, watch)
+        return _play(engine, config, every, 1, watch, overlook)
 
 
 def _play(engine: Engine, config: Config, stimuli: Iterable[AnyStimulus], ahead: int,
-          watch: Watch | None) -> Outcome:
+          watch: Watch | None, overlook: frozenset[str]) -> Outcome:
     judge = Judge(config)
+    judge.overlook = overlook
     outcome = Outcome(config, judge=judge)
     hello = engine.start(config)
     outcome.engine = " ".join(

@@ -53,6 +53,7 @@ class Bug:
     ``issue``: where it is public.  ``profiles``: the workloads that have the features it is about.
     ``code``: from a release's text, `PRESENT`, `FIXED` or `ELSEWHERE`; ``rests_on`` says in words
     what it looks for.  ``needs``: features (`explain.features`) without which it cannot be met.
+    ``unless``: bugs that look the same; where one of them is met, this is no finding of its own.
     """
 
     name: str
@@ -63,3 +64,4 @@ class Bug:
     code: Callable[[Source], str]
     rests_on: str
     needs: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()

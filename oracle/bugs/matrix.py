@@ -105,7 +105,9 @@ def cell(bug: Bug, release: Release) -> Cell:
     """One bug in one release."""
     code = bug.code(Source(environment.overlay(release.version)))
     mine = [h for h in release.hunts if h.profile in bug.profiles]
-    met = min((m for h in mine for m in h.met.values() if bug.met(m)),
+    every = [m for h in release.hunts for m in h.met.values()]
+    alike = any(named(other).met(m) for other in bug.unless for m in every)
+    met = min((m for h in mine for m in h.met.values() if bug.met(m) and not alike),
               key=lambda m: m.seconds, default=None)
     verdict = FOUND if code == PRESENT else ALARM
     if met is not None:

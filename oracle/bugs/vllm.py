@@ -41,7 +41,7 @@ def _key_bound(m: Met) -> bool:
 
 
 def _aborted_in_queue(m: Met) -> bool:
-    return _of(m, "KeysEqBlocks", "no-block-bound")
+    return _of(m, "KeysEqBlocks", "no-block-bound") and not m.history & {"started", "loaded"}
 
 
 def _tail_jumped_over(m: Met) -> bool:
@@ -168,7 +168,7 @@ BUGS = (
         "the last chunk of a draft group stays excluded when the request has ended",
         ("groups", "storing"), _tail_left_at_finish, _excludes_at_finish,
         "the exclusion is not lifted for finished requests",
-        ("a draft group",)),
+        ("a draft group",), ("drafts-unknown",)),
     Bug("widened-for-windows-only", "vLLM#52735, PR52771",
         "a draft group's lookup drops a chunk that it did not ask for in addition",
         ("groups", "reuse"), _hit_short, _widens_windows_only,

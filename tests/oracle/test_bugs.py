@@ -46,6 +46,14 @@ def test_every_bug_names_workloads_and_what_it_rests_on() -> None:
         assert set(bug.profiles) <= set(PROFILES) and bug.rests_on and bug.issue
 
 
+def test_another_run_goes_on_behind_what_was_met() -> None:
+    """A fault in every run does not hide one in a few."""
+    found = hunt(open_engine("model:no-exclusion"), profile("storing"), 0, 30.0,
+                 lambda h: h.runs >= 6)
+    assert {k.property for k in found.met} == {"NoVolatileStore"}
+    assert found.steps > 3 * 120  # half the runs were seen to their end
+
+
 @pytest.mark.parametrize(("finding", "groups", "bugs"), [
     (Finding("crash", "KeysEqBlocks", "", 0, like="no-key-bound"), (Group(4),), {"no-key-bound"}),
     (Finding("violation", "NoHole", "", 0, chunk=(1, 2)), (Group(4), Group(2, True)),

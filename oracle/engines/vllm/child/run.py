@@ -26,6 +26,9 @@ from .worker import Worker, starts_of
 IDLE_STEPS = 2
 """Steps a drain adds at rest: a store planned in step n is submitted in n + 1."""
 
+LONGEST = 50
+"""Times its limit that a drain may go on while the engine gets on."""
+
 
 class Run:
     """One engine from ``start`` on, and everything that was seen of it."""
@@ -164,11 +167,13 @@ class Run:
         for worker in self.workers:
             worker.transfers.budget = None
             worker.transfers.newest = False
-        steps = 0
-        while self.scheduler.has_requests() and steps < limit:
+        steps = idle = 0
+        while self.scheduler.has_requests() and idle < limit and steps < LONGEST * limit:
+            before = self._progress()
             self._step(self.config.draft_tokens, frozenset())
             steps += 1
-        for _ in range(min(IDLE_STEPS, limit - steps)):
+            idle = 0 if self._progress() != before else idle + 1
+        for _ in range(IDLE_STEPS if idle < limit else 0):
             self._step(0, frozenset())
         self._tell_rest()
         covered = coverage.take()
@@ -176,6 +181,12 @@ class Run:
                    "stored": sum(worker.memory.stored_positions for worker in self.workers),
                    "read": sum(worker.memory.read_positions for worker in self.workers),
                    **({"covered": covered} if covered else {})})
+
+    def _progress(self) -> tuple[int, int]:
+        """What changes as long as an engine gets on: requests open, and tokens sampled in all."""
+        return len(self.scheduler.requests), sum(
+            request.num_computed_tokens + request.num_tokens
+            for request in self.scheduler.requests.values())
 
     def _must_fit(self, name: str, tokens: int) -> None:
         """Refuse a request that the pool can never hold, as vLLM does at its own front door.
