@@ -19,6 +19,8 @@ from . import console, exits
 
 CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
+FILES = ("junit", "sarif", "html", "svg", "repro")
+"""Options that name a file to write, beside ``--json``."""
 COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export", "mutants",
             "explain", "matrix", "bisect")
 
@@ -94,6 +96,9 @@ def parser() -> argparse.ArgumentParser:
                        help="scopes to explore, or all")
     check.add_argument("--budget", type=_seconds, metavar="SECONDS",
                        help="seconds of generated runs for each engine, instead of a fixed number")
+    check.add_argument("--junit", metavar="F", help="write the result as JUnit XML")
+    check.add_argument("--sarif", metavar="F", help="write the findings as SARIF 2.1.0")
+    check.add_argument("--html", metavar="F", help="write the result as a page")
     _common(check, seeded=True)
 
     prove = commands.add_parser("prove", help="prove properties for all sizes")
@@ -249,8 +254,9 @@ def _run(argv: Sequence[str]) -> int:
     json = getattr(arguments, "json", None)
     console.begin(machine_readable=json == "-")
     try:
-        if json is not None:
-            console.need_writable(json)
+        for wanted in (json, *(getattr(arguments, name, None) for name in FILES)):
+            if wanted is not None:
+                console.need_writable(wanted)
         if getattr(arguments, "out", DEFAULT_OUT) != DEFAULT_OUT:
             console.need_writable(arguments.out, folder=True)
         module = importlib.import_module(f"kvoracle.oracle.commands.{arguments.command}")

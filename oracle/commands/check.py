@@ -17,11 +17,12 @@ from kvoracle.spec.properties import PLANNING, PROPERTIES
 
 from .. import exits
 from ..campaign import Campaign, Runner
-from ..console import Status, note, out, table, write_json
+from ..console import Status, note, out, table, write_json, write_text
 from ..engines.process import EngineProcess
 from ..engines.protocol import Engine
 from ..engines.registry import EngineUnavailable, expand, open_engine
 from ..observed import DIRECT, OBSERVED
+from ..report import FORMS
 from ..scenario import shipped
 from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
 from ..workload import CHECKED, profile
@@ -79,8 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
         pool.shutdown(wait=False, cancel_futures=True)
         status.clear()
     code = _report(proof, searches, campaigns)
+    document = _data(proof, searches, campaigns, code)
     if arguments.json is not None:
-        write_json(arguments.json, _data(proof, searches, campaigns, code))
+        write_json(arguments.json, document)
+    for option, form in FORMS.items():
+        if getattr(arguments, option) is not None:
+            write_text(getattr(arguments, option), form(document))
     return code
 
 
