@@ -19,7 +19,7 @@ from . import console, exits
 
 CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
-FILES = ("junit", "sarif", "html", "svg", "repro")
+FILES = ("junit", "sarif", "html", "svg", "repro", "markdown")
 """Options that name a file to write, beside ``--json``."""
 COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export", "mutants",
             "explain", "matrix", "bisect")
@@ -176,6 +176,7 @@ def parser() -> argparse.ArgumentParser:
     matrix.add_argument("--jobs", type=_positive, metavar="N",
                         help="releases at a time (default 2)")
     matrix.add_argument("--html", metavar="F", help="write the table as a page")
+    matrix.add_argument("--markdown", metavar="F", help="write it as Markdown")
     _common(matrix)
 
     bisect = commands.add_parser("bisect", help="the first release with a bug, or without it")

@@ -219,13 +219,17 @@ def missed(x: Explanation, outcome: Outcome) -> str:
     mine = features(outcome.config, outcome.stimuli,
                     (o for _, seen in outcome.log for o in seen))
     others: set[str] = set()
+    known = False
     for scenario in shipped().values():
+        known |= scenario.stimuli[:len(outcome.log)] == outcome.stimuli
         others |= features(scenario.header.config, scenario.stimuli)
     reasons = ["proofs and searches are about the design, and the engine does not follow it"
                if not x.engine.startswith("model") else
                "the reference design was proved and searched, and this is another one"]
     alone = sorted(mine - others)
-    if alone:
+    if known:
+        reasons.append("this run is among the shipped scenarios")
+    elif alone:
         reasons.append(f"no shipped scenario has {', '.join(alone)}")
     elif mine:
         reasons.append(f"no shipped scenario has {', '.join(sorted(mine))} in this order")

@@ -1,4 +1,4 @@
-"""A run as a picture: one request's counts in chunks over the stimuli, as data and as SVG.
+"""A run as a picture: one request's counts in chunks as they change, as data and as SVG.
 
 Planning is right as long as the cursor stays at or below what tokens, blocks and keys allow; most
 faults show as one of the four lines crossing another.
@@ -21,8 +21,8 @@ WIDTH, ROW, LEFT, TOP = 760, 26, 46, 34
 
 @dataclass(frozen=True)
 class Picture:
-    """``lines``: by name, the chunks after each stimulus, from before the first one on;
-    ``marks``: what is to be read at the foot, by the number of the stimulus."""
+    """``lines``: by name, the chunks after each change, all of one length; ``marks``: each
+    stimulus in words, with the place in the lines where it begins."""
 
     title: str
     request: str
@@ -46,35 +46,41 @@ def draw(outcome: Outcome) -> Picture:
     now = dict.fromkeys((name for name, _, _ in LINES), 0)
     lines = {name: [0] for name in now}
     marks = []
-    for number, (stimulus, seen) in enumerate(outcome.log, 1):
-        for o in seen:
-            if getattr(o, "r", None) != r or getattr(o, "g", g) != g:
-                continue
-            if isinstance(o, e.Computed):
-                now["tokens"] = o.n // size
-            elif isinstance(o, e.BlocksKnown):
-                now["blocks"] = o.n // per
-            elif isinstance(o, e.KeysKnown):
-                now["keys"] = o.n
-            elif isinstance(o, e.Cursor):
-                now["cursor"] = o.n
-            elif isinstance(o, e.Preempted):
-                now["tokens"] = now["blocks"] = 0
-        for name, n in now.items():
-            lines[name].append(n)
-        marks.append((number, words.stimulus(stimulus)))
+    for stimulus, seen in outcome.log:
+        marks.append((len(lines["tokens"]) - 1, words.stimulus(stimulus)))
+        for o in (*seen, None):  # each stimulus takes its place, whether or not anything changes
+            before = dict(now)
+            if o is not None and getattr(o, "r", None) == r and getattr(o, "g", g) == g:
+                _count(now, o, size, per)
+            if now != before or o is None:
+                for name, n in now.items():
+                    lines[name].append(n)
     return Picture(f"{outcome.engine}: {finding.property or finding.kind}", r, g, lines, marks,
                    finding.because)
 
 
+def _count(now: dict[str, int], o: e.AnyObservation, size: int, per: int) -> None:
+    """What an observation of the request says of its counts."""
+    if isinstance(o, e.Computed):
+        now["tokens"] = o.n // size
+    elif isinstance(o, e.BlocksKnown):
+        now["blocks"] = o.n // per
+    elif isinstance(o, e.KeysKnown):
+        now["keys"] = o.n
+    elif isinstance(o, e.Cursor):
+        now["cursor"] = o.n
+    elif isinstance(o, e.Preempted):
+        now["tokens"] = now["blocks"] = 0
+
+
 def svg(p: Picture) -> str:
     """The picture as one SVG document, readable on light and on dark ground."""
-    steps = len(p.marks)
+    steps = len(p.lines["tokens"]) - 1
     high = max(1, *(max(line) for line in p.lines.values()))
     width = max(WIDTH, LEFT * 2 + steps * 18)
     plot = 190
     foot = TOP + plot + 30
-    height = foot + ROW * (steps + 2)
+    height = foot + ROW * (len(p.marks) + 2)
 
     def x(i: float) -> float:
         return LEFT + i * (width - 2 * LEFT) / max(1, steps)
@@ -104,18 +110,19 @@ def svg(p: Picture) -> str:
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2.5"{dash} '
                    f'points="{" ".join(points)}"/>')
-        at = LEFT + 230 + i * 110
-        out.append(f'<line x1="{at}" x2="{at + 24}" y1="12" y2="12" stroke="{colour}" '
-                   f'stroke-width="2.5"{dash}/><text x="{at + 30}" y="16">{name}</text>')
-    for number, _ in p.marks:
-        out.append(f'<text x="{x(number):.1f}" y="{TOP + plot + 18}" text-anchor="middle">'
-                   f"{number}</text>")
+        left = LEFT + 230 + i * 110
+        out.append(f'<line x1="{left}" x2="{left + 24}" y1="12" y2="12" stroke="{colour}" '
+                   f'stroke-width="2.5"{dash}/><text x="{left + 30}" y="16">{name}</text>')
+    for number, (at, _) in enumerate(p.marks, 1):
+        out.append(f'<line x1="{x(at):.1f}" x2="{x(at):.1f}" y1="{TOP}" y2="{TOP + plot}" '
+                   f'stroke="#eee"/><text x="{x(at) + 3:.1f}" y="{TOP + plot + 18}">{number}'
+                   "</text>")
     out.append(f'<line x1="{x(steps):.1f}" x2="{x(steps):.1f}" y1="{TOP}" y2="{TOP + plot}" '
                f'stroke="#c00" stroke-width="1.5"/>')
-    for i, (number, said) in enumerate(p.marks):
-        out.append(f'<text x="{LEFT}" y="{foot + ROW * (i + 0.8):.0f}">{number}  '
+    for i, (_, said) in enumerate(p.marks):
+        out.append(f'<text x="{LEFT}" y="{foot + ROW * (i + 0.8):.0f}">{i + 1}.  '
                    f"{escape(_short(said))}</text>")
-    out.append(f'<text x="{LEFT}" y="{foot + ROW * (steps + 0.8):.0f}" fill="#c00">'
+    out.append(f'<text x="{LEFT}" y="{foot + ROW * (len(p.marks) + 0.8):.0f}" fill="#c00">'
                f"{escape(_short(p.failed))}</text>")
     return "\n".join([*out, "</svg>", ""])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import time
 from dataclasses import asdict
 from typing import Any
@@ -56,6 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(arguments.json, _data(bugs, rows, releases, arguments, code))
     if arguments.html is not None:
         write_text(arguments.html, _page(bugs, rows))
+    if arguments.markdown is not None:
+        command = ["kvoracle", "matrix", *(a for e in arguments.engines or [ENGINES]
+                                           for a in ("--engines", e))]
+        if arguments.budget is not None:
+            command += ["--budget", f"{arguments.budget:g}"]
+        write_text(arguments.markdown, _markdown(bugs, rows, shlex.join(command)))
     return code
 
 
@@ -111,6 +118,32 @@ def _report(bugs: list[Bug], rows: list[list[Cell]], releases: list[Release]) ->
             out(f"{release.version}, none of these: {what} because {met.finding.because}{at}")
     exact = sum(map(_exact, rows))
     out(f"{exact} of {len(bugs)} bugs are found on just the releases whose code has them")
+
+
+def _markdown(bugs: list[Bug], rows: list[list[Cell]], command: str) -> str:
+    """The table as the project's own page has it."""
+    versions = [c.release for c in rows[0]] if rows else []
+    lines = [
+        "# Known bugs by releases of vLLM", "",
+        f"Made by `{command}`. Runs know nothing of what they look for: a bug's workloads are "
+        "chosen by the features that it is about, and whether a release has it is read from the "
+        "release's code. A time: the code has it, and it was found after so long. `.`: the code "
+        "has it not, and nothing was found. `-`: the code it is about is not there yet. "
+        "**missed**: the code has it, and it was not found. **?**: found, though the code has it "
+        "not. n/e: not expressible there; n/r: the release cannot be run.", "",
+        "| bug | " + " | ".join(versions) + " |", "| --- |" + " --- |" * len(versions),
+    ]
+    for bug, row in zip(bugs, rows):
+        told = [f"**{_short(c).lower()}**" if c.verdict in (MISSED, ALARM) else _short(c)
+                for c in row]
+        lines.append(f"| {bug.name} | " + " | ".join(told) + " |")
+    exact = sum(map(_exact, rows))
+    lines += ["", f"{exact} of {len(bugs)} are found on just the releases whose code has them.", "",
+              "| bug | public as | what | in the code | workloads |",
+              "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {b.name} | {b.issue} | {b.title} | {b.rests_on} | {', '.join(b.profiles)} |"
+              for b in bugs]
+    return "\n".join([*lines, ""])
 
 
 def _page(bugs: list[Bug], rows: list[list[Cell]]) -> str:

@@ -36,7 +36,9 @@ def test_the_picture_follows_the_request_at_fault(outcome: Outcome) -> None:
     assert outcome.finding is not None
     assert drawn.request == outcome.finding.r and drawn.group == 1
     assert set(drawn.lines) == {"tokens", "blocks", "keys", "cursor"}
-    assert all(len(line) == len(drawn.marks) + 1 for line in drawn.lines.values())
+    assert len({len(line) for line in drawn.lines.values()}) == 1
+    places = [at for at, _ in drawn.marks]
+    assert places == sorted(set(places)) and len(places) == len(outcome.log)
     assert drawn.lines["cursor"][-1] == 5
     root = ElementTree.fromstring(picture.svg(drawn))
     assert root.tag == f"{SVG}svg" and root.find(f"{SVG}title") is not None
