@@ -87,10 +87,10 @@ def explain(outcome: Outcome, replay: str, minimal: str, name: str) -> Explanati
 
 
 def _property(name: str) -> tuple[str, str]:
-    if name in EVERYTHING:
-        return EVERYTHING[name].statement, EVERYTHING[name].why
     if name in OBSERVED:
         return OBSERVED[name].statement, OBSERVED[name].why
+    if name in EVERYTHING:
+        return EVERYTHING[name].statement, EVERYTHING[name].why
     return "", ""
 
 

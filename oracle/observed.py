@@ -34,20 +34,6 @@ NO_STALL = ObservedProperty(
     "wait until somebody restarts it.",
 )
 
-HIT_SOUND = ObservedProperty(
-    "HitSound",
-    "what lookup promises can be loaded, in every group, at one common position",
-    "The scheduler takes the promise at its word: it gives out blocks and starts the request "
-    "behind the promised tokens. What was not there is a failed assertion, or stays unwritten.",
-)
-
-HIT_MAXIMAL = ObservedProperty(
-    "HitMaximal",
-    "lookup promises no less than what the pool holds, in whole chunks of every group",
-    "A lookup that promises too little is wrong in nothing that anybody sees: all was stored for "
-    "nothing, and every request is computed again.",
-)
-
 _MODELLED = ("TrueBytes", "LoadedBytes", "NoLeak")
 DIRECT = ("ReuseFence", "LoadReady", "JobExclusive", "RefExact", "NoStall", "HitSound",
           "HitMaximal")
@@ -58,7 +44,8 @@ OBSERVED: dict[str, ObservedProperty] = {
         NO_CRASH,
         *(ObservedProperty(name, PROPERTIES[name].statement, PROPERTIES[name].why)
           for name in (*_MODELLED, *DIRECT) if name in PROPERTIES),
-        *(p for p in (NO_STALL, HIT_SOUND, HIT_MAXIMAL) if p.name not in PROPERTIES),
+        # The machine's own promise of that name is about transfers; requests it does not queue.
+        NO_STALL,
     )
 }
 """What the machine proves of bytes and leftovers, engines are seen to keep or not."""
