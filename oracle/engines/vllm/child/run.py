@@ -257,7 +257,7 @@ class Run:
         for name in stop:
             if name in rows and name in self.open:
                 tokens = result.sampled_token_ids[result.req_id_to_index[name]]
-                if tokens:
+                if len(tokens):
                     request = self.open[name].request
                     request.max_tokens = request.num_output_tokens + len(tokens)
         for worker in self.workers:
@@ -317,7 +317,8 @@ class Run:
             self.planner.bind(one)
             self.readers[id(load.host)] = load.host, load.r, self._planned(
                 load.r, False, load.gpu, load.host)
-            upto = starts.get(one.name, one.request.num_computed_tokens)
+            upto = starts.get(one.name) or self.release.loaded(
+                one.request, one.status, self.config.tokens_per_chunk(0))
             if not one.admitted:
                 self._admit(one, self.release.cached(one.status, upto, load, self.sizes[0]))
             number = load.number if load.number is not None else self.load_count
@@ -418,7 +419,7 @@ class Run:
                 self.emit({"saw": "tokens", "r": name, "n": known})
             # The scheduler pads a request without drafts with -1, which no drafter wrote.
             proposed = sum(draft >= 0 for draft in drafts.get(name, ()))
-            rejected = proposed - (len(tokens) - 1) if tokens else 0
+            rejected = proposed - (len(tokens) - 1) if len(tokens) else 0
             if rejected > 0:
                 self.emit({"saw": "rejected", "r": name, "n": rejected})
             if watched.request.is_finished():

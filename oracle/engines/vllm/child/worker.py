@@ -68,7 +68,7 @@ class Worker:
         names = list(output.num_scheduled_tokens)
         return ModelRunnerOutput(
             req_ids=names, req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=sampled, logprobs=None, prompt_logprobs_dict={},
+            sampled_token_ids=self.release.sampled(sampled), logprobs=None, prompt_logprobs_dict={},
             pooler_output=None, kv_connector_output=report,
         )
 

@@ -165,6 +165,10 @@ class Release:
         """What comes after the drafter has run."""
         self.mixin().finalize_kv_connector()
 
+    def sampled(self, tokens: list[list[int]]) -> Any:
+        """Sampled tokens as a ``ModelRunnerOutput`` holds them."""
+        return tokens
+
     def resumed(self, cached: Any) -> set[str]:
         """Requests whose whole block table the message brings."""
         found: set[str] = cached.resumed_req_ids
@@ -231,6 +235,11 @@ class Release:
 
     def failed_stores(self, found: Any) -> Iterator[Transfer]:
         return self.jobs(found or {})
+
+    def loaded(self, request: Any, status: Any, tokens_per_chunk: int) -> int:
+        """Tokens that a waiting request has when its load is done."""
+        found: int = request.num_computed_tokens
+        return found
 
     def cached(self, status: Any, upto: int, load: Transfer, tokens_per_block: int) -> int:
         """Tokens that needed no loading, of a request that loads up to ``upto``."""

@@ -30,7 +30,8 @@ class Since018(Since019):
 
 
 class Since017(Since018):
-    """Saving was not put off until after the drafter (0.18 does: ``defer_finalize``)."""
+    """Saving was not put off until after the drafter (0.18 does: ``defer_finalize``), and while
+    a request was loaded into, the scheduler counted nothing as computed."""
 
     MIXIN = ("kv_connector_no_forward", "maybe_get_kv_connector_output")
 
@@ -46,6 +47,10 @@ class Since017(Since018):
 
     def after_drafts(self) -> None:
         pass
+
+    def loaded(self, request: Any, status: Any, tokens_per_chunk: int) -> int:
+        chunks: int = status.group_states[0].next_stored_block_idx
+        return chunks * tokens_per_chunk
 
 
 class Since016(Since017):
@@ -94,8 +99,13 @@ class Since012(Since014):
 
 
 class Since0111(Since012):
-    """Preempted requests were not named, handlers were registered with the caches, and a load
-    skipped blocks on the wrong side (vLLM #28950)."""
+    """Preempted requests were not named, handlers were registered with the caches, sampled tokens
+    were arrays, and a load skipped blocks on the wrong side (vLLM #28950)."""
+
+    def sampled(self, tokens: list[list[int]]) -> Any:
+        import numpy
+
+        return [numpy.array(row, dtype=numpy.int64) for row in tokens]
 
     def preempted(self, output: Any, admitted: Iterable[Any]) -> set[str]:
         return {request.request_id for request in admitted if request.status.name == "PREEMPTED"}
@@ -123,7 +133,18 @@ class Since0111(Since012):
 
 
 class Since011(Since0111):
-    """Resumed requests were marked in a list, and a Scheduler knew its block size itself."""
+    """Resumed requests were marked in a list, sampled tokens were lists, and a Scheduler knew its
+    block size itself."""
+
+    def begin(self) -> None:
+        # The CPU backend's kernels want another package for blocks of other sizes than 16;
+        # none of them runs here.
+        from vllm.platforms import cpu
+
+        cpu.find_spec = lambda name: True
+
+    def sampled(self, tokens: list[list[int]]) -> Any:
+        return tokens
 
     def scheduler_arguments(self, block_size: int, hash_size: int) -> dict[str, int]:
         return {}
