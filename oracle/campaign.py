@@ -18,14 +18,14 @@ from pathlib import Path
 
 from .engines.process import EngineNotFound, EngineProcess
 from .engines.protocol import BadStimulus, Engine
-from .events import AnyObservation, AnyStimulus, Checked, Config
+from .events import BASIC, AnyObservation, AnyStimulus, Checked, Config, Group, Hello
 from .explain import Explanation, explain
 from .guide import Kept, Situations, text_of
 from .judge import Finding
 from .scenario import UNMET, Scenario, perform, recorded
 from .session import Outcome, play
 from .shrink import BUDGET, NotRepeatable, Shrunk, failure_key, shrink
-from .workload import Generated, Profile
+from .workload import PROFILES, Generated, Profile
 from .workload import label as label_of
 from .workload import runs as runs_of
 
@@ -90,6 +90,7 @@ class Campaign:
     not_judged: dict[str, int] = field(default_factory=dict)
     unstable: list[Unstable] = field(default_factory=list)
     unseen: tuple[str, ...] = ()
+    unfollowed: tuple[str, ...] = ()
     stopped: str = ""
     unwritten: list[str] = field(default_factory=list)
 
@@ -110,6 +111,7 @@ class Campaign:
         self.read += judge.read
         self.rested += any(isinstance(o, Checked) for _, seen in outcome.log[-1:] for o in seen)
         self.unseen = tuple(sorted({*self.unseen, *judge.unseen}))
+        self.unfollowed = tuple(sorted({*self.unfollowed, *judge.unfollowed}))
         for name, n in judge.evaluated.items():
             self.evaluated[name] = self.evaluated.get(name, 0) + n
 
@@ -182,6 +184,7 @@ class Runner:
         self._process = engine if isinstance(engine, EngineProcess) else None
         self._progress = progress or (lambda *_: None)
         self._unsteady: set[object] = set()
+        self._features: set[str] | None = None
 
     def scenarios(self, scenarios: Iterable[Scenario]) -> None:
         """Play named scenarios."""
@@ -199,7 +202,7 @@ class Runner:
         ends = None if seconds is None else time.monotonic() + seconds
         asked = 0
         with contextlib.suppress(_GivenUp):
-            for i, (label, run) in enumerate(self._labelled(list(profiles), seed)):
+            for i, (label, run) in enumerate(self._labelled(self._suited(profiles), seed)):
                 if self.campaign.stopped or (runs is not None and i >= runs) \
                         or (steps is not None and asked >= steps) \
                         or (ends is not None and time.monotonic() >= ends):
@@ -208,9 +211,41 @@ class Runner:
                 self._try(label, partial(play, self.engine, run.config, run.stimuli), run.steps)
                 asked += run.steps
 
-    @staticmethod
-    def _labelled(profiles: list[Profile], seed: int) -> Iterator[tuple[str, Generated]]:
-        for i, run in enumerate(runs_of(profiles, seed)):
+    def _suited(self, profiles: Iterable[Profile]) -> list[Profile]:
+        """Those that the engine has the features for; what it lacks is said."""
+        profiles = list(profiles)
+        features = self.features_for(profiles)
+        suited = []
+        for profile in profiles:
+            if profile.suits(features):
+                suited.append(profile)
+            else:
+                self._unsuited(profile, 0)
+        return suited
+
+    def _unsuited(self, profile: Profile, runs: int) -> None:
+        lacks = ", ".join(sorted(set(profile.needs) - (self.supported() or set())))
+        reason = f"profile {profile.name} needs {lacks}, which {self.name} has not"
+        self.campaign.not_judged[reason] = self.campaign.not_judged.get(reason, 0) + runs
+
+    def features_for(self, profiles: Iterable[Profile]) -> set[str] | None:
+        """The features to generate runs of these profiles for; None: whatever they ask for."""
+        if self._process is None and all(p.suits(BASIC) and p.plain for p in profiles):
+            return None  # nothing that any engine lacks: it need not be started to be asked
+        return self.supported()
+
+    def supported(self) -> set[str] | None:
+        """The features that the engine says it has; None where it does not start."""
+        if self._features is None:
+            try:
+                hello = self.engine.start(Config(groups=(Group(4),)))
+            except (BadStimulus, EngineNotFound):
+                return None
+            self._features = {f for o in hello if isinstance(o, Hello) for f in o.features}
+        return self._features
+
+    def _labelled(self, profiles: list[Profile], seed: int) -> Iterator[tuple[str, Generated]]:
+        for i, run in enumerate(runs_of(profiles, seed, self._features) if profiles else ()):
             yield label_of(profiles, seed, i), run
 
     def meet(self, numbered: Iterable[tuple[int, Generated]], guided: bool = False,
@@ -221,6 +256,11 @@ class Runner:
         led: list[Kept] = []
         with contextlib.suppress(_GivenUp):
             for number, run in numbered:
+                made_for = PROFILES.get(run.profile)
+                if made_for is not None and made_for.needs \
+                        and not made_for.suits(self.supported()):
+                    self._unsuited(made_for, 1)
+                    continue
                 seen = Situations() if guided else None
                 outcome = self._play(partial(play, self.engine, run.config, run.stimuli,
                                              seen.watch if seen else None))

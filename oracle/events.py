@@ -28,11 +28,23 @@ Segment = tuple[Union[Count, Name], Positive]
 or, with a request's name, of everything that request has read and written."""
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One KV-cache group: its block size in tokens, and whether it holds drafter layers."""
+Kind = Literal["full", "window", "chunked", "mamba"]
+"""Full attention, sliding window, chunked local attention, recurrent state."""
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One KV-cache group: its block size in tokens, and whether it holds drafter layers.
+
+    ``reach``: of a sliding window, the tokens that attention sees, its own included; of chunked
+    local attention, the tokens of one piece.  ``marked``: whether the engine is told which group
+    holds the drafter's layers.
+    """
 
     tokens_per_block: Positive
     draft: bool = False
+    kind: Kind = "full"
+    reach: Count = 0
+    marked: bool = True
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -41,6 +53,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     ``blocks_per_chunk`` blocks of a group make one chunk, the unit of offloading.
     ``gpu_blocks`` counts usable blocks (vLLM's null block comes on top).
     ``draft_tokens`` > 0 makes every decode step propose that many tokens.
+
+    ``async_scheduling``: a step is scheduled before the output of the one before is known.
+    ``workers``: ranks that share each block; ``context_parallel`` of them share its tokens, so
+    that a block spans as many times ``tokens_per_block``.  ``policy`` and ``store_threshold``
+    (offers of a chunk before it is stored; 0 and 1: none) are the host pool's.
+    ``longest_piece`` bounds the tokens of one prompt computed in a step (0: no bound).
     """
 
     groups: Annotated[tuple[Group, ...], msgspec.Meta(min_length=1)]
@@ -52,10 +70,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     prompt_only: bool = False
     gpu_prefix_caching: bool = False
     draft_tokens: Count = 0
+    async_scheduling: bool = False
+    workers: Positive = 1
+    context_parallel: Positive = 1
+    policy: Literal["lru", "arc"] = "lru"
+    store_threshold: Count = 0
+    longest_piece: Count = 0
+
+    def tokens_per_block(self, group: int) -> int:
+        """Tokens that one block of ``group`` spans."""
+        return self.groups[group].tokens_per_block * self.context_parallel
 
     def tokens_per_chunk(self, group: int) -> int:
         """Tokens in one chunk of ``group``."""
-        return self.groups[group].tokens_per_block * self.blocks_per_chunk
+        return self.tokens_per_block(group) * self.blocks_per_chunk
 
 
 # --- stimuli ---------------------------------------------------------------
@@ -67,11 +95,21 @@ class Stimulus(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_field
 
 
 class Arrive(Stimulus, frozen=True, tag="arrive"):
-    """Request ``r`` arrives; it ends by itself after ``output`` sampled tokens."""
+    """Request ``r`` arrives; it ends by itself after ``output`` sampled tokens.
+
+    Requests of another ``salt`` or ``adapter`` share no content.  ``max_offload`` and
+    ``max_load`` bound the tokens that are offloaded and loaded; with ``no_read`` nothing is
+    read from any cache.
+    """
 
     r: Name
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     output: Positive = 16
+    salt: str = ""
+    adapter: str = ""
+    max_offload: Count | None = None
+    max_load: Count | None = None
+    no_read: bool = False
 
 
 class Keys(Stimulus, frozen=True, tag="keys"):
@@ -91,7 +129,8 @@ class Step(Stimulus, frozen=True, tag="step"):
     ``done``: how many transfers in flight complete in each step (``None``: all),
     the oldest first, or the newest first with ``newest``.  ``accept``: drafts
     accepted by each decoding request.  ``stop``: requests whose token sampled in
-    the last of the steps ends them.
+    the last of the steps ends them.  ``slow``: workers, counted from 0, on which
+    no transfer completes.
     """
 
     n: Positive = 1
@@ -99,6 +138,7 @@ class Step(Stimulus, frozen=True, tag="step"):
     newest: bool = False
     accept: Count = 0
     stop: tuple[Name, ...] = ()
+    slow: tuple[Count, ...] = ()
 
 
 class Abort(Stimulus, frozen=True, tag="abort"):
@@ -130,6 +170,73 @@ class Drain(Stimulus, frozen=True, tag="drain"):
 AnyStimulus = Union[Arrive, Keys, Step, Abort, Refuse, Reset, Drain]
 
 
+FEATURES: dict[str, str] = {
+    "groups": "several groups, and blocks of several sizes",
+    "draft groups": "groups of drafter layers",
+    "drafts": "`draft_tokens`",
+    "late keys": "the stimulus `keys`",
+    "resets": "the stimulus `reset`",
+    "prompt only": "`prompt_only`",
+    "async": "`async_scheduling`",
+    "workers": "`workers`, and `slow` of a step",
+    "context parallel": "`context_parallel`",
+    "windows": "groups of kind `window`",
+    "chunked": "groups of kind `chunked`",
+    "mamba": "groups of kind `mamba`",
+    "unmarked drafts": "draft groups that are not `marked`",
+    "arc": "`policy` `arc`",
+    "thresholds": "`store_threshold`",
+    "limits": "`max_offload` of a request",
+    "load limits": "`max_load` of a request",
+    "no read": "`no_read` of a request",
+    "salts": "`salt` and `adapter` of a request",
+    "pieces": "`longest_piece`",
+}
+"""What an engine may support, and the fields or stimuli that need it."""
+
+BASIC = ("groups", "draft groups", "drafts", "late keys", "resets", "prompt only")
+"""What an engine supports that does not say."""
+
+
+def config_needs(config: Config) -> set[str]:
+    """The features without which no engine can have this config."""
+    groups = config.groups
+    found = {
+        "groups": len(groups) > 1,
+        "draft groups": any(g.draft for g in groups),
+        "unmarked drafts": any(g.draft and not g.marked for g in groups),
+        "windows": any(g.kind == "window" for g in groups),
+        "chunked": any(g.kind == "chunked" for g in groups),
+        "mamba": any(g.kind == "mamba" for g in groups),
+        "drafts": config.draft_tokens > 0,
+        "prompt only": config.prompt_only,
+        "async": config.async_scheduling,
+        "workers": config.workers > 1,
+        "context parallel": config.context_parallel > 1,
+        "arc": config.policy == "arc",
+        "thresholds": config.store_threshold > 1,
+        "pieces": config.longest_piece > 0,
+    }
+    return {name for name, needed in found.items() if needed}
+
+
+def stimulus_needs(stimulus: AnyStimulus) -> set[str]:
+    """The features without which no engine can do this."""
+    if isinstance(stimulus, Arrive):
+        found = {
+            "limits": stimulus.max_offload is not None,
+            "load limits": stimulus.max_load is not None,
+            "no read": stimulus.no_read,
+            "salts": bool(stimulus.salt or stimulus.adapter),
+        }
+        return {name for name, needed in found.items() if needed}
+    if isinstance(stimulus, Keys):
+        return {"late keys"}
+    if isinstance(stimulus, Reset):
+        return {"resets"}
+    return {"workers"} if isinstance(stimulus, Step) and stimulus.slow else set()
+
+
 # --- observations ------------------------------------------------------------
 
 
@@ -150,6 +257,8 @@ class Hello(Observation, frozen=True, tag="hello"):
     ``eager``: its contract says that a storable chunk is offered in the very step in which
     it becomes storable, for every request that has tokens scheduled (vLLM: the docstring of
     ``storable_chunks``, since 0.26).  The oracle holds it to that.
+
+    ``features``: what it supports of a config and of stimuli (`FEATURES`).
     """
 
     engine: str
@@ -157,13 +266,16 @@ class Hello(Observation, frozen=True, tag="hello"):
     unseen: tuple[str, ...] = ()
     eager: bool = False
     shows: tuple[str, ...] = ()
+    features: tuple[str, ...] = BASIC
 
 
 class Arrived(Observation, frozen=True, tag="arrived"):
-    """The engine knows request ``r`` of ``prompt`` tokens."""
+    """The engine knows request ``r`` of ``prompt`` tokens, of which, and of those it samples, it
+    offloads the first ``limit``."""
 
     r: Name
     prompt: Positive
+    limit: Count | None = None
 
 
 class KeysKnown(Observation, frozen=True, tag="keys"):
@@ -203,11 +315,13 @@ class Loaded(Observation, frozen=True, tag="loaded"):
 class Computed(Observation, frozen=True, tag="computed"):
     """KV of the first ``n`` tokens of ``r`` is written, this step's kernels included.
 
-    Only tokens that are known count: a draft not yet accepted does not.
+    Only tokens that are known count: a draft not yet accepted does not.  ``late``: the step was
+    scheduled before (``async_scheduling``), and only now is it known which tokens it computed.
     """
 
     r: Name
     n: Count
+    late: bool = False
 
 
 class Chunks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -311,6 +425,7 @@ class LookedUp(Observation, frozen=True, tag="looked_up"):
     ``answer`` is what it promised; ``None``: ask again later.  ``tokens``: those the request has.
     ``pool``: for each group, what the host pool then held of the request's chunks, a letter for
     each key known: ``R`` ready, ``P`` pending (its store is under way), ``.`` nothing.
+    ``limit``: the request wants no more (``max_load``; 0 with ``no_read``).
     """
 
     r: Name
@@ -318,6 +433,7 @@ class LookedUp(Observation, frozen=True, tag="looked_up"):
     pool: tuple[str, ...]
     cached: Count = 0
     answer: Count | None = None
+    limit: Count | None = None
 
 
 class Overwritten(Observation, frozen=True, tag="overwritten"):

@@ -168,6 +168,8 @@ def _evidence(x: Explanation, width: int) -> list[str]:
 def _short(config: dict[str, Any]) -> dict[str, Any]:
     groups = [
         f"{g['tokens_per_block']} tokens/block{' draft' if g.get('draft') else ''}"
+        f"{'' if g.get('marked', True) else ' (not marked)'}"
+        + (f" {g['kind']} {g.get('reach') or ''}".rstrip() if g.get("kind") else "")
         for g in config["groups"]
     ]
     return {"groups": f"[{', '.join(groups)}]",

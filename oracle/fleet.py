@@ -20,7 +20,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -108,8 +108,9 @@ def _runner(job: Job) -> _Author:
 def play_batch(job: Job, first: int, runs: int, corpus: Corpus | None = None) -> Played:
     """Play some runs, in order; with a corpus, runs made from it."""
     profiles = [profile(p) for p in job.profiles]
-    batch = ((n, _run(job, profiles, n, corpus)) for n in range(first, first + runs))
     runner = _runner(job)
+    features = runner.features_for(profiles)
+    batch = ((n, _run(job, profiles, n, corpus, features)) for n in range(first, first + runs))
     met, led = runner.meet(batch, corpus is not None)
     new = tuple(k for k in led if corpus is not None and not corpus.reached.keys() >= {*k.points})
     return Played(first, runs, runner.campaign, tuple(met), new)
@@ -125,13 +126,14 @@ def play_kept(job: Job, first: int, texts: Sequence[str]) -> Played:
     return Played(first, len(texts), runner.campaign, tuple(met), tuple(led))
 
 
-def _run(job: Job, profiles: Sequence[Profile], number: int, corpus: Corpus | None) -> Generated:
-    fresh = numbered(profiles, job.seed, number)
+def _run(job: Job, profiles: Sequence[Profile], number: int, corpus: Corpus | None,
+         features: Collection[str] | None) -> Generated:
+    fresh = numbered(profiles, job.seed, number, features)
     if corpus is None or not corpus.kept:
         return fresh
     rng = random.Random(f"guided/{job.seed}/{number}")
     text = None if rng.random() < FRESH else changed(
-        corpus, profiles[number % len(profiles)], rng)
+        corpus, profiles[number % len(profiles)], rng, features)
     if text is None:
         return fresh
     made = parse(text, "changed")
@@ -147,7 +149,7 @@ def examine(job: Job, number: int, text: str = "") -> Examined:
         given = parse(text, "run")
         found = runner.examined(f"{name}, guided", given.header.config, given.stimuli)
     else:
-        run = numbered(profiles, job.seed, number)
+        run = numbered(profiles, job.seed, number, runner.features_for(profiles))
         found = runner.examined(name, run.config, run.stimuli)
     return Examined(found, tuple(runner.campaign.unstable), tuple(runner.files))
 

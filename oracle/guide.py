@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -91,7 +91,8 @@ def text_of(config: e.Config, stimuli: Sequence[e.AnyStimulus]) -> str:
     return Scenario(Header(FORMAT, "kept", config), tuple(stimuli)).text()
 
 
-def changed(corpus: Corpus, profile: Profile, rng: random.Random) -> str | None:
+def changed(corpus: Corpus, profile: Profile, rng: random.Random,
+            features: Collection[str] | None = None) -> str | None:
     """A run made from those of the corpus; None where what came out is no run, or is one of
     the corpus again."""
     first = parse(corpus.choose(rng).text, "corpus")
@@ -107,7 +108,7 @@ def changed(corpus: Corpus, profile: Profile, rng: random.Random) -> str | None:
             stimuli = [*stimuli[:rng.randint(len(stimuli) // 2, len(stimuli))],
                        *other.stimuli[rng.randint(0, len(other.stimuli) // 2):]]
         elif way == 3:
-            stimuli = _inserted(stimuli, profile, rng)
+            stimuli = _inserted(stimuli, profile, rng, features)
         elif way == 4:
             config = _other_sizes(config, profile, rng)
         else:
@@ -136,9 +137,9 @@ def _repeated(stimuli: list[e.AnyStimulus], rng: random.Random) -> list[e.AnySti
     return stimuli[:end] + stimuli[start:end] + stimuli[end:]
 
 
-def _inserted(stimuli: list[e.AnyStimulus], profile: Profile,
-              rng: random.Random) -> list[e.AnyStimulus]:
-    fresh = generate(profile, rng.getrandbits(40)).stimuli
+def _inserted(stimuli: list[e.AnyStimulus], profile: Profile, rng: random.Random,
+              features: Collection[str] | None) -> list[e.AnyStimulus]:
+    fresh = generate(profile, rng.getrandbits(40), features).stimuli
     start, end = _slice(fresh, rng)
     at = rng.randint(0, len(stimuli))
     return [*stimuli[:at], *fresh[start:end], *stimuli[at:]]

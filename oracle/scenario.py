@@ -165,7 +165,8 @@ def _impossible(stimulus: e.AnyStimulus, config: e.Config, arrived: set[str]) ->
     # What it repeats of another request may be shorter than it says, and the last token
     # sampled needs no place.
     tokens = sum(n for source, n in stimulus.prompt if isinstance(source, int))
-    least = sum(-(-(tokens + stimulus.output - 1) // g.tokens_per_block) for g in config.groups)
+    least = sum(-(-(tokens + stimulus.output - 1) // config.tokens_per_block(g))
+                for g in range(len(config.groups)))
     if least > config.gpu_blocks:
         return (f"request {stimulus.r!r} never fits: its {tokens} tokens of prompt and "
                 f"{stimulus.output} of output need {least} blocks, and gpu_blocks is "

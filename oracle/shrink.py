@@ -143,13 +143,14 @@ def stimulus_cost(stimulus: e.AnyStimulus) -> int:
         segments = sum(
             length + (source if isinstance(source, int) else 20)
             for source, length in stimulus.prompt)
-        return (segments + 10 * (len(stimulus.prompt) - 1)
+        terms = sum(bool(getattr(stimulus, name) != _default(e.Arrive, name)) for name in _TERMS)
+        return (segments + 10 * (len(stimulus.prompt) - 1) + 8 * terms
                 + _unless_default(stimulus, "output", 1))
     if isinstance(stimulus, e.Keys):
         return 0 if stimulus.upto is None else 1 + stimulus.upto
     if isinstance(stimulus, e.Step):
         return (4 * stimulus.n + _unless_default(stimulus, "done", 2) + 2 * stimulus.newest
-                + 2 * stimulus.accept + 3 * len(stimulus.stop))
+                + 2 * stimulus.accept + 3 * len(stimulus.stop) + 3 * len(stimulus.slow))
     if isinstance(stimulus, e.Refuse):
         return stimulus.n
     if isinstance(stimulus, e.Drain):
@@ -158,7 +159,10 @@ def stimulus_cost(stimulus: e.AnyStimulus) -> int:
 
 
 _OUTPUT = e.Arrive("a", ((0, 1),)).output
-_PLAIN: dict[str, Any] = {"done": None, "newest": False, "accept": 0, "stop": ()}
+_PLAIN: dict[str, Any] = {"done": None, "newest": False, "accept": 0, "stop": (), "slow": ()}
+_TERMS = ("salt", "adapter", "max_offload", "max_load", "no_read")
+_SETTINGS = ("prompt_only", "gpu_prefix_caching", "async_scheduling", "workers",
+             "context_parallel", "policy", "store_threshold", "longest_piece")
 _POOLS = ("gpu_blocks", "host_chunks", "tokens_per_step", "max_running")
 
 
@@ -167,11 +171,13 @@ def config_cost(config: e.Config) -> int:
     """What it takes to read a config, in tokens of a prompt."""
     groups = sum(
         30 + 5 * group.draft + _unless(group.tokens_per_block, TOKENS_PER_BLOCK, 10)
+        + (0 if group.kind == "full" else 10 + group.reach) + 3 * (not group.marked)
         for group in config.groups)
     pools: list[int] = [getattr(config, name) for name in _POOLS
                         if getattr(config, name) != _default(e.Config, name)]
+    settings = sum(bool(getattr(config, name) != _default(e.Config, name)) for name in _SETTINGS)
     return (groups + 10 * (config.blocks_per_chunk - 1) + 5 * config.draft_tokens
-            + 5 * config.prompt_only + 5 * config.gpu_prefix_caching
+            + 5 * settings + config.workers - 1 + config.longest_piece
             + sum(5 + pool.bit_length() for pool in pools))
 
 
@@ -476,8 +482,8 @@ class _Shrinker:
         """Small changes, until none of them helps."""
         passes: tuple[Callable[[], None], ...] = (
             self._plain_steps, self._simple_config, self._early, self._join_steps, self._no_drain,
-            self._fewer_steps, self._plain_prompts, self._short_prompts, self._small_gpu,
-            self._less_output, self._no_drafts_or_stops,
+            self._fewer_steps, self._plain_terms, self._plain_prompts, self._short_prompts,
+            self._small_gpu, self._less_output, self._no_drafts_or_stops,
             self._longer_prompt_for_fewer_steps, self._smaller_fields, self._rename,
             self._delete_requests, self._delete_stimuli, self._delete_pairs, self._in_order,
         )
@@ -568,6 +574,15 @@ class _Shrinker:
         for at in self.each(e.Step):
             self.lower_field(at, "n", 1)
 
+    def _plain_terms(self) -> None:
+        """Requests that ask for nothing else."""
+        for name in _TERMS:
+            default = _default(e.Arrive, name)
+            for at in self.each(e.Arrive):
+                s = self.at(at)
+                if isinstance(s, e.Arrive) and getattr(s, name) != default:
+                    self.put(at, replace(s, **{name: default}))
+
     def _plain_prompts(self) -> None:
         """One stream for what shares nothing."""
         if self.consider(_plainly(s, 0) for s in self.stimuli):
@@ -621,7 +636,8 @@ class _Shrinker:
         old, groups = self.config, self.config.groups
         for blocks in (3, 6, 12):
             for config in (e.Config((e.Group(TOKENS_PER_BLOCK),)), e.Config(groups), old):
-                tokens = blocks * min(g.tokens_per_block for g in config.groups)
+                tokens = blocks * min(
+                    config.tokens_per_block(g) for g in range(len(config.groups)))
                 small = replace(config, gpu_blocks=blocks * len(config.groups))
                 for prompt in (tokens // 3, tokens // 2, None):
                     if small.gpu_blocks < old.gpu_blocks and self.consider((
@@ -708,8 +724,8 @@ class _Shrinker:
                 or self._configured(e.Config(config.groups, draft_tokens=config.draft_tokens)):
             return
         self._simple_groups()
-        for change in ({"prompt_only": False}, {"gpu_prefix_caching": False}, {"draft_tokens": 0}):
-            self._configured(replace(self.config, **change))
+        for name in ("context_parallel", *_SETTINGS, "draft_tokens"):
+            self._configured(replace(self.config, **{name: _default(e.Config, name)}))
         for name in ("blocks_per_chunk", "draft_tokens"):
             self.lower_size(name)
         self._whole_prefills()
@@ -744,7 +760,8 @@ class _Shrinker:
                 if not self._configured(fewer) and len(_arrivals(self.stimuli)) > 1:
                     self._configured(less)
         for g, group in enumerate(self.config.groups):
-            for simpler in (e.Group(TOKENS_PER_BLOCK), replace(group, draft=False),
+            for simpler in (e.Group(TOKENS_PER_BLOCK), replace(group, draft=False, marked=True),
+                            replace(group, marked=True), replace(group, kind="full", reach=0),
                             replace(group, tokens_per_block=TOKENS_PER_BLOCK)):
                 groups = self.config.groups
                 self._configured(replace(

@@ -24,7 +24,7 @@ def prompt(segments: Sequence[e.Segment]) -> str:
 def stimulus(s: e.AnyStimulus) -> str:
     """One stimulus as a phrase."""
     if isinstance(s, e.Arrive):
-        return f"request {s.r} arrives: {prompt(s.prompt)}, to sample {s.output}"
+        return f"request {s.r} arrives: {prompt(s.prompt)}, to sample {s.output}{_terms(s)}"
     if isinstance(s, e.Keys):
         if s.upto is None:
             return f"all keys of request {s.r} arrive"
@@ -37,6 +37,8 @@ def stimulus(s: e.AnyStimulus) -> str:
             details.append(f"{_count(s.accept, 'draft')} accepted")
         if s.stop:
             details.append(f"{', '.join(s.stop)} {'stops' if len(s.stop) == 1 else 'stop'}")
+        if s.slow:
+            details.append(f"none on worker {', '.join(map(str, s.slow))}")
         text = "one step" if s.n == 1 else f"{s.n} steps"
         return f"{text}: {', '.join(details)}" if details else text
     if isinstance(s, e.Abort):
@@ -46,6 +48,18 @@ def stimulus(s: e.AnyStimulus) -> str:
     if isinstance(s, e.Reset):
         return "the host pool is reset"
     return "steps until nothing is left"
+
+
+def _terms(s: e.Arrive) -> str:
+    terms = [f"{word} {value}" for word, value in (
+        ("salt", s.salt), ("adapter", s.adapter)) if value]
+    if s.max_offload is not None:
+        terms.append(f"{_count(s.max_offload, 'token')} offloaded at most")
+    if s.max_load is not None:
+        terms.append(f"{_count(s.max_load, 'token')} loaded at most")
+    if s.no_read:
+        terms.append("reading no cache")
+    return "".join(f", {term}" for term in terms)
 
 
 def _completing(done: int, which: str) -> str:

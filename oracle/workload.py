@@ -6,14 +6,14 @@ al., "Swarm Testing", ISSTA 2012).  Requests share system prompts, extend each o
 conversations, come in bursts, are aborted in every state; pools are small, transfers
 slow, keys late, drafts rejected.
 
-A run from a seed is the same for ever in one version: nothing here depends on the
-engine's answers.
+A run from a seed is the same for ever in one version: of the engine it depends on nothing but
+the features that it says it has.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -23,6 +23,8 @@ import msgspec
 from kvoracle.model.scopes import nearest
 
 from .events import (
+    BASIC,
+    FEATURES,
     Abort,
     AnyStimulus,
     Arrive,
@@ -34,6 +36,7 @@ from .events import (
     Reset,
     Segment,
     Step,
+    config_needs,
 )
 
 
@@ -41,13 +44,15 @@ from .events import (
 class Profile:
     """What the runs of a workload are made of.
 
-    ``groups``: choices of groups as (tokens per block, draft).  ``chances`` are those of each
-    feature to be on in a run; a feature that is off does not occur in the run at all.
+    ``groups``: choices of groups.  ``chances`` are those of each feature to be on in a run; a
+    feature that is off does not occur in the run at all.  ``needs`` are features that the runs
+    are about (`FEATURES`): an engine without them has nothing to show here.
     """
 
     name: str
     doc: str
-    groups: tuple[tuple[tuple[int, bool], ...], ...]
+    groups: tuple[tuple[Group, ...], ...]
+    needs: tuple[str, ...] = ()
     blocks_per_chunk: tuple[int, ...] = (1, 1, 2)
     gpu_blocks: tuple[int, int] = (16, 40)
     host_chunks: tuple[int, int] = (2, 24)
@@ -60,20 +65,36 @@ class Profile:
         ("bursts", 0.4), ("prompt only", 0.1), ("small pieces", 0.5),
     )
 
+    @property
+    def plain(self) -> bool:
+        """Whether its runs ask for nothing but what an engine has that does not say."""
+        return not {name for name, _ in self.chances if name in FEATURES} - set(BASIC)
 
-ONE = ((4, False),)
+    def suits(self, features: Collection[str] | None) -> bool:
+        """Whether an engine of these features has what the runs are about; None: of all."""
+        return features is None or set(self.needs) <= set(features)
+
+
+ONE = (Group(4),)
+USUAL = (
+    ("late keys", 0.4), ("aborts", 0.6), ("refusals", 0.3), ("slow transfers", 0.7),
+    ("shared prompts", 0.9), ("turns", 0.5), ("bursts", 0.4), ("small pieces", 0.5),
+)
+"""What runs about something else have too, resets aside: after one, a window's planner stores
+blocks that were given away (docs/findings)."""
 PROFILES: dict[str, Profile] = {
     p.name: p
     for p in (
         Profile(
             "storing",
             "store planning: late keys, refusals, drafts, aborts in every state",
-            groups=(ONE, ((4, False), (4, True)), ((4, True),)),
+            groups=(ONE, (Group(4), Group(4, draft=True)), (Group(4, draft=True),)),
         ),
         Profile(
             "groups",
             "several groups with chunks of different sizes",
-            groups=(((4, False), (2, True)), ((8, False), (4, False), (2, True))),
+            groups=((Group(4), Group(2, draft=True)),
+                    (Group(8), Group(4), Group(2, draft=True))),
             gpu_blocks=(48, 96),
         ),
         Profile(
@@ -90,10 +111,51 @@ PROFILES: dict[str, Profile] = {
             host_chunks=(24, 64),
             prompt=(8, 64),
         ),
+        Profile(
+            "async",
+            "each step planned before the last one's tokens are known",
+            groups=(ONE, (Group(4), Group(4)), (Group(4), Group(2))),
+            needs=("async",),
+            gpu_blocks=(24, 48),
+            chances=(*USUAL, ("async", 1.0), ("resets", 0.3), ("workers", 0.2)),
+        ),
+        Profile(
+            "workers",
+            "several ranks, some of them slower, which may share the tokens of a block",
+            groups=(ONE, (Group(4), Group(4, draft=True)), (Group(4), Group(2))),
+            needs=("workers",),
+            chances=(*USUAL, ("workers", 1.0), ("context parallel", 0.3), ("resets", 0.3),
+                     ("drafts", 0.4), ("prompt only", 0.1)),
+        ),
+        Profile(
+            "windows",
+            "sliding windows and chunked local attention beside full attention",
+            groups=((Group(4), Group(4, kind="window", reach=9)),
+                    (Group(4), Group(4, kind="window", reach=6)),
+                    (Group(4, kind="window", reach=9),),
+                    (Group(8), Group(4, kind="window", reach=12)),
+                    (Group(4), Group(4, kind="chunked", reach=8)),
+                    (Group(4), Group(4, kind="window", reach=5),
+                     Group(4, kind="window", reach=16))),
+            needs=("windows",),
+            gpu_blocks=(32, 64),
+            prompt=(4, 48),
+            chances=(*USUAL, ("workers", 0.2)),
+        ),
+        Profile(
+            "pools",
+            "host pools that choose by ARC or take what is asked for often; bounded requests, "
+            "tenants apart",
+            groups=(ONE, (Group(4), Group(2))),
+            host_chunks=(4, 16),
+            chances=(*USUAL, ("arc", 0.6), ("thresholds", 0.4), ("limits", 0.4),
+                     ("load limits", 0.3), ("no read", 0.3), ("salts", 0.5), ("pieces", 0.3),
+                     ("resets", 0.3)),
+        ),
     )
 }
 DEFAULT = "storing"
-CHECKED = ("storing", "groups", "reuse")
+CHECKED = ("storing", "groups", "reuse", "workers", "pools")
 """The profiles that `kvoracle check` runs."""
 
 
@@ -122,33 +184,51 @@ class Generated:
 class _Writer:
     """Writes one run: keeps what has arrived, so that later stimuli can speak of it."""
 
-    def __init__(self, chosen: Profile, rng: random.Random) -> None:
+    def __init__(self, chosen: Profile, rng: random.Random,
+                 features: Collection[str] | None) -> None:
         self.profile, self.rng = chosen, rng
-        self.on = {name for name, chance in chosen.chances if rng.random() < chance}
+        on = {name for name, chance in chosen.chances if rng.random() < chance}
+        lacking = set() if features is None else set(FEATURES) - set(features)
+        self.on, self.lacking = on - lacking, lacking
         self.config = self._config()
         self.names: list[str] = []
         self.lengths: dict[str, int] = {}
         self.limited: set[str] = set()
 
     def _config(self) -> Config:
-        rng, chosen = self.rng, self.profile
-        groups = tuple(Group(size, draft) for size, draft in rng.choice(chosen.groups))
+        rng, chosen, on = self.rng, self.profile, self.on
+        groups = rng.choice([
+            groups for groups in chosen.groups
+            if not config_needs(Config(groups=groups)) & self.lacking] or [ONE])
         per = rng.choice(chosen.blocks_per_chunk)
-        drafts = rng.randint(1, 3) if "drafts" in self.on else 0
-        return Config(
+        drafts = rng.randint(1, 3) if "drafts" in on else 0
+        config = Config(
             groups=groups,
             blocks_per_chunk=per,
             gpu_blocks=rng.randint(*chosen.gpu_blocks),
             host_chunks=rng.randint(*chosen.host_chunks),
-            tokens_per_step=rng.randint(5, 16) if "small pieces" in self.on else 64,
+            tokens_per_step=rng.randint(5, 16) if "small pieces" in on else 64,
             max_running=rng.randint(2, 6),
-            prompt_only="prompt only" in self.on,
+            prompt_only="prompt only" in on,
             draft_tokens=drafts,
+            async_scheduling="async" in on,
+            policy="arc" if "arc" in on else "lru",
+            store_threshold=2 if "thresholds" in on else 0,
+            longest_piece=rng.randint(3, 9) if "pieces" in on else 0,
         )
+        if "workers" in on:
+            parallel = 2 if "context parallel" in on else 1
+            config = msgspec.structs.replace(
+                config, workers=2 if parallel > 1 else rng.randint(2, 3),
+                context_parallel=parallel)
+        # No engine starts that cannot give each running request a token.
+        return msgspec.structs.replace(
+            config, max_running=min(config.max_running, config.tokens_per_step))
 
     def _room(self) -> int:
         """Tokens that one request may come to, so that it can run alone."""
-        per_token = sum(1 / g.tokens_per_block for g in self.config.groups)
+        config = self.config
+        per_token = sum(1 / config.tokens_per_block(g) for g in range(len(config.groups)))
         spare = len(self.config.groups) + self.config.draft_tokens + 1
         return max(2, int((self.config.gpu_blocks - spare) / per_token) - spare)
 
@@ -173,7 +253,21 @@ class _Writer:
         name = f"r{len(self.names)}"
         self.names.append(name)
         self.lengths[name] = length + output
-        return Arrive(name, tuple(segments), output)
+        return Arrive(name, tuple(segments), output, **self._terms(length))
+
+    def _terms(self, length: int) -> dict[str, Any]:
+        """What else a request asks for."""
+        rng, on = self.rng, self.on
+        terms: dict[str, Any] = {}
+        if "limits" in on and rng.random() < 0.4:
+            terms["max_offload"] = rng.randint(0, length + 4)
+        if "load limits" in on and rng.random() < 0.4:
+            terms["max_load"] = rng.randint(0, length)
+        if "no read" in on and rng.random() < 0.2:
+            terms["no_read"] = True
+        if "salts" in on and rng.random() < 0.5:
+            terms[rng.choice(("salt", "adapter"))] = rng.choice("xy")
+        return terms
 
     def _recent(self) -> str:
         return self.rng.choice(self.names[-4:])
@@ -186,7 +280,14 @@ class _Writer:
             newest=slow and rng.random() < 0.3,
             accept=rng.randint(0, self.config.draft_tokens),
             stop=(self._recent(),) if self.names and rng.random() < 0.05 else (),
+            slow=self._slow(),
         )
+
+    def _slow(self) -> tuple[int, ...]:
+        workers = self.config.workers
+        if workers == 1 or self.rng.random() < 0.5:
+            return ()
+        return (self.rng.randrange(workers),)
 
     def keys(self) -> Keys:
         r = self._recent()
@@ -224,9 +325,13 @@ class _Writer:
         yield Drain()
 
 
-def generate(chosen: Profile, seed: int, **changes: Any) -> Generated:
-    """The run of a profile and a seed; ``changes`` replace fields of its config."""
-    writer = _Writer(chosen, random.Random(f"{chosen.name}/{seed}"))
+def generate(chosen: Profile, seed: int, features: Collection[str] | None = None,
+             **changes: Any) -> Generated:
+    """The run of a profile and a seed; ``changes`` replace fields of its config.
+
+    ``features``: what the engine supports; what it does not is left out (None: nothing is).
+    """
+    writer = _Writer(chosen, random.Random(f"{chosen.name}/{seed}"), features)
     if changes:
         writer.config = msgspec.structs.replace(writer.config, **changes)
     return Generated(chosen.name, seed, writer.config, tuple(writer.stimuli()))
@@ -236,15 +341,18 @@ APART = 1_000_000
 """Distance of the runs of one seed from those of the next: no two seeds share a run."""
 
 
-def runs(profiles: Sequence[Profile], seed: int) -> Iterator[Generated]:
+def runs(profiles: Sequence[Profile], seed: int,
+         features: Collection[str] | None = None) -> Iterator[Generated]:
     """The runs of a seed, without end, the profiles in turn."""
     for i in count():
-        yield numbered(profiles, seed, i)
+        yield numbered(profiles, seed, i, features)
 
 
-def numbered(profiles: Sequence[Profile], seed: int, number: int) -> Generated:
+def numbered(profiles: Sequence[Profile], seed: int, number: int,
+             features: Collection[str] | None = None) -> Generated:
     """The run of this number, counted from 0, among those of a seed."""
-    return generate(profiles[number % len(profiles)], seed * APART + number // len(profiles))
+    return generate(profiles[number % len(profiles)], seed * APART + number // len(profiles),
+                    features)
 
 
 def label(profiles: Sequence[Profile], seed: int, number: int) -> str:

@@ -139,13 +139,16 @@ def report(campaign: Campaign) -> None:
     if campaign.runs == 0 and not campaign.not_judged and not campaign.stopped:
         out("not judged: not one run was made; the budget is too small")
     for reason, times in campaign.not_judged.items():
-        out(f"not judged, {count(times, 'run')}: {' '.join(reason.split())}")
+        runs = f", {count(times, 'run')}" if times else ""
+        out(f"not judged{runs}: {' '.join(reason.split())}")
     for failure in campaign.unstable:
         again = f"; to play it again: {failure.replay}" if failure.replay else ""
         out(f"not judged, a failure that did not repeat in {failure.found_in}: "
             f"{' '.join(failure.what.split())}{again}")
     if campaign.stopped:
         out(f"not everything was run: {campaign.stopped}")
+    if campaign.unfollowed:
+        out("judged by bytes, deaths and leftovers alone: " + ", ".join(campaign.unfollowed))
     if campaign.unseen:
         out(f"not seen, and so not judged: {', '.join(campaign.unseen)}")
 
@@ -187,7 +190,7 @@ def data(campaign: Campaign) -> dict[str, Any]:
         "read": campaign.read, "evaluated": campaign.evaluated,
         "not_judged": campaign.not_judged, "unstable": [asdict(u) for u in campaign.unstable],
         "stopped": campaign.stopped, "unwritten": campaign.unwritten,
-        "unseen": list(campaign.unseen),
+        "unseen": list(campaign.unseen), "unfollowed": list(campaign.unfollowed),
         "findings": [
             {**f.explanation.to_json(), "times": f.times, "found_in": f.found_in,
              "file": str(f.file) if f.file else None}

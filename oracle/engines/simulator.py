@@ -30,6 +30,7 @@ from kvoracle.oracle.engines.memory import ListMemory, Memory
 from kvoracle.oracle.engines.planner import Job, Planner
 from kvoracle.oracle.engines.protocol import BadStimulus
 from kvoracle.oracle.events import (
+    BASIC,
     Abort,
     AnyObservation,
     AnyStimulus,
@@ -60,6 +61,8 @@ from kvoracle.oracle.events import (
     Stored,
     TokensKnown,
     WasReset,
+    config_needs,
+    stimulus_needs,
 )
 
 
@@ -483,6 +486,7 @@ class SimulatedEngine:
     def start(self, config: Config) -> list[AnyObservation]:
         """Build a fresh run.  Raises :class:`BadStimulus` for what no such engine can do."""
         self._run = None
+        _supported(config_needs(config))
         try:
             self._run = Simulator(config, self._planner(config), self._memory(config))
         except BadStimulus:
@@ -499,6 +503,7 @@ class SimulatedEngine:
         run = self._run
         if run is None:
             raise BadStimulus("the engine is not running: start it first")
+        _supported(stimulus_needs(stimulus))
         try:
             run.handle(stimulus)
         except BadStimulus:
@@ -522,6 +527,12 @@ class SimulatedEngine:
     def close(self) -> None:
         """Forget the run."""
         self._run = None
+
+
+def _supported(needed: set[str]) -> None:
+    lacking = sorted(needed.difference(BASIC))
+    if lacking:
+        raise BadStimulus(f"the simulator has no such thing as {', '.join(lacking)}")
 
 
 def _died(error: Exception) -> Died:

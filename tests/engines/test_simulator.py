@@ -130,7 +130,9 @@ def arrive(r: str, n: int, output: int = 4) -> Arrive:
 
 
 def of(kind: type, seen: list[AnyObservation]) -> list[tuple[object, ...]]:
-    return [msgspec.structs.astuple(e) for e in seen if type(e) is kind]
+    """What was seen of a kind, without what the simulator never tells."""
+    return [tuple(value for name, value in msgspec.structs.asdict(e).items()
+                  if name not in ("late", "limit")) for e in seen if type(e) is kind]
 
 
 def test_long_prompts_are_computed_in_pieces_and_the_budget_is_shared() -> None:

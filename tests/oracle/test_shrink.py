@@ -38,7 +38,7 @@ from kvoracle.spec.variants import PLANNERS
 
 RandomRun = Callable[..., tuple[Config, list[AnyStimulus]]]
 
-PLAIN = '{"groups":[{"tokens_per_block":4,"draft":false}]}'
+PLAIN = '{"groups":[{"tokens_per_block":4}]}'
 DRAFT = '{"groups":[{"tokens_per_block":4,"draft":true}]}'
 
 
@@ -203,7 +203,7 @@ SYNTHETIC: dict[str, tuple[Callable[[Config, Given], bool], list[str]]] = {
     "as many resets as aborts": (no_reset_without_abort, [PLAIN, A]),
     "two groups": (
         lambda config, given: len(config.groups) > 1 and count(Arrive, given) > 0,
-        [PLAIN.replace("]", ',{"tokens_per_block":4,"draft":false}]'), A]),
+        [PLAIN.replace("]", ',{"tokens_per_block":4}]'), A]),
     "drafts": (
         lambda config, given: config.draft_tokens > 0 and count(Arrive, given) > 0,
         [PLAIN[:-1] + ',"draft_tokens":1}', A]),

@@ -7,6 +7,7 @@ the way ``register_kv_caches`` would tell it.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
@@ -25,11 +26,11 @@ from vllm.config import (
     VllmConfig,
 )
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig
 from vllm.v1.structured_output import StructuredOutputManager
 
 from . import plugin
+from .config import Config, Group, needs
 from .serve import BadInput
 from .shims.release import Release
 
@@ -40,42 +41,6 @@ TINY_LLAMA = {
     "intermediate_size": 16, "vocab_size": 512, "max_position_embeddings": MAX_TOKENS,
     "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }
-
-
-@dataclass(frozen=True)
-class Group:
-    tokens_per_block: int
-    draft: bool
-
-
-@dataclass(frozen=True)
-class Config:
-    """``Config`` of ``oracle/events.py``, as the child reads it."""
-
-    groups: tuple[Group, ...]
-    blocks_per_chunk: int = 1
-    gpu_blocks: int = 64
-    host_chunks: int = 64
-    tokens_per_step: int = 64
-    max_running: int = 8
-    prompt_only: bool = False
-    gpu_prefix_caching: bool = False
-    draft_tokens: int = 0
-
-    @classmethod
-    def parse(cls, raw: dict[str, Any]) -> Config:
-        try:
-            groups = tuple(Group(int(g["tokens_per_block"]), bool(g.get("draft", False)))
-                           for g in raw["groups"])
-            config = cls(**{**raw, "groups": groups})
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadInput(f"this is not a config: {type(error).__name__}: {error}") from error
-        if not groups:
-            raise BadInput("a config needs at least one group")
-        return config
-
-    def tokens_per_chunk(self, group: int) -> int:
-        return self.groups[group].tokens_per_block * self.blocks_per_chunk
 
 
 @dataclass
@@ -130,16 +95,15 @@ def configure(config: Config, release: Release) -> Any:
     cache = CacheConfig(block_size=config.groups[0].tokens_per_block,
                         enable_prefix_caching=config.gpu_prefix_caching)
     cache.num_gpu_blocks = config.gpu_blocks + 1
-    return VllmConfig(
+    vllm_config = VllmConfig(
         model_config=model,
         cache_config=cache,
         device_config=DeviceConfig("cpu"),
         scheduler_config=SchedulerConfig(
             max_num_seqs=config.max_running, max_num_batched_tokens=config.tokens_per_step,
             max_model_len=MAX_TOKENS, enable_chunked_prefill=True,
-            # Ghost content names the sampled tokens at planning time, and with async
-            # scheduling they are not known then.
-            async_scheduling=False, **release.scheduler_config(),
+            async_scheduling=config.async_scheduling,
+            long_prefill_token_threshold=config.longest_piece, **release.scheduler_config(),
         ),
         speculative_config=speculative(config, model),
         kv_transfer_config=KVTransferConfig(
@@ -150,40 +114,52 @@ def configure(config: Config, release: Release) -> Any:
             },
         ),
     )
+    # Set afterwards: there are no accelerators to spread ranks over, and nobody starts them.
+    parallel = vllm_config.parallel_config
+    parallel.tensor_parallel_size = parallel.world_size = config.workers
+    if config.context_parallel > 1:
+        parallel.decode_context_parallel_size = config.context_parallel
+    return vllm_config
+
+
+def spec_of(group: Group) -> Any:
+    """What vLLM calls the layers of a group."""
+    shape = {"block_size": group.tokens_per_block, "num_kv_heads": 1, "head_size": 1,
+             "dtype": torch.float32}
+    if group.kind == "window":
+        from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+        return SlidingWindowSpec(**shape, sliding_window=group.reach)
+    if group.kind == "chunked":
+        from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec
+
+        return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group.reach)
+    if group.kind == "mamba":
+        from vllm.v1.kv_cache_interface import MambaSpec
+
+        return MambaSpec(block_size=group.tokens_per_block, shapes=((1,),),
+                         dtypes=(torch.float32,), mamba_cache_mode="align")
+    return FullAttentionSpec(**shape)
 
 
 def cache_config(config: Config, release: Release) -> Any:
-    """All groups are full attention; block 0 is vLLM's null block, on top of ``gpu_blocks``."""
-    groups = [
-        release.group(
-            [f"layer{index}"],
-            FullAttentionSpec(block_size=group.tokens_per_block, num_kv_heads=1, head_size=1,
-                              dtype=torch.float32),
-            group.draft,
-        )
-        for index, group in enumerate(config.groups)
-    ]
+    """Block 0 is vLLM's null block, on top of ``gpu_blocks``."""
+    groups = [release.group([f"layer{index}"], spec_of(group), group.draft and group.marked)
+              for index, group in enumerate(config.groups)]
     return KVCacheConfig(num_blocks=config.gpu_blocks + 1, kv_cache_tensors=[],
                          kv_cache_groups=groups)
-
-
-def unsupported(config: Config, release: Release) -> str | None:
-    """What the release has no such thing of, in words."""
-    if len(config.groups) > 1 and not release.several_groups:
-        return "the offload connector of this release has one group only"
-    if any(group.draft for group in config.groups) and not release.draft_groups:
-        return "this release knows no draft groups"
-    if config.prompt_only and not release.prompt_only:
-        return "this release cannot offload prompts only"
-    return None
 
 
 def build(config: Config, release: Release, offers: plugin.Offers,
           workers: list[plugin.Copies]) -> Built:
     """A fresh engine; vLLM's own refusal of a config becomes :class:`BadInput`."""
-    refusal = unsupported(config, release)
-    if refusal is not None:
-        raise BadInput(refusal)
+    lacks = [name for name, needed in needs(config).items()
+             if needed and name not in release.features]
+    if lacks:
+        raise BadInput(f"this release has no such thing as, or is not driven with: "
+                       f"{', '.join(lacks)}")
+    if config.async_scheduling and config.draft_tokens:
+        raise BadInput("drafts are not driven together with async scheduling")
     release.begin()
     plugin.HeadlessSpec = release.spec_class(plugin.parts)
     plugin.parts.append(plugin.Parts(
@@ -192,15 +168,18 @@ def build(config: Config, release: Release, offers: plugin.Offers,
         vllm_config = configure(config, release)
         caches = cache_config(config, release)
         block_size, hash_size = release.block_sizes(caches, vllm_config)
-        scheduler = Scheduler(
+        scheduler = release.scheduler_class(config.async_scheduling)(
             vllm_config=vllm_config, kv_cache_config=caches, log_stats=False,
             structured_output_manager=StructuredOutputManager(vllm_config),
             **release.scheduler_arguments(block_size, hash_size),
         )
         connectors = []
-        for copies in workers:
+        for rank, copies in enumerate(workers):
             plugin.parts[-1].worker = release.ghost_worker(copies)
-            connectors.append(release.connector(vllm_config, caches))
+            own = copy.copy(vllm_config)
+            own.parallel_config = copy.copy(vllm_config.parallel_config)
+            own.parallel_config.rank = rank
+            connectors.append(release.connector(own, caches))
             release.attach(connectors[-1])
     except (ValueError, AssertionError, NotImplementedError) as error:
         first = str(error).strip().splitlines()[:1] or ["(no message)"]

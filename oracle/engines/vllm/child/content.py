@@ -33,10 +33,12 @@ def stream_token(stream: int, position: int) -> int:
 class Text:
     """All tokens of one request, the sampled ones included, and their tags in each group."""
 
-    def __init__(self, name: str, prompt: list[int], drafts: tuple[bool, ...]) -> None:
+    def __init__(self, name: str, prompt: list[int], drafts: tuple[bool, ...],
+                 salt: str = "") -> None:
         self.name = name
         self.prompt = prompt
         self.drafts = drafts
+        self._salt = crc32(salt.encode()) if salt else 0
         self._seed = crc32(name.encode()) * 31
         self._prefixes: list[list[int]] = [[] for _ in drafts]
         self._pairs: list[list[Tag]] = [[] for _ in drafts]
@@ -49,7 +51,8 @@ class Text:
 
     def _prefix(self, group: int, upto: int) -> list[int]:
         prefixes = self._prefixes[group]
-        last = prefixes[-1] if prefixes else group
+        # With another salt or adapter, the same tokens are other content.
+        last = prefixes[-1] if prefixes else group + self._salt * 1000
         for position in range(len(prefixes), upto):
             last = hash((last, self.token(position)))
             prefixes.append(last)

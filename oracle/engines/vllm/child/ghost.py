@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .config import Group
 from .content import Cell, Text, agrees_but_for_next
 
 Emit = Callable[[dict[str, Any]], None]
@@ -41,6 +42,7 @@ class Job:
     sizes: list[int]
     firsts: list[int]
     meant: dict[int, Chunk] = field(default_factory=dict)
+    written: set[tuple[int, int]] = field(default_factory=set)
     reader: tuple[str, Text] | None = None
     plan: int = 0
     """The number `InFlight` knows it by; 0 if it was never told of the job."""
@@ -136,9 +138,11 @@ class InFlight:
 class Memory:
     """GPU blocks and host slots of one engine, and what was compared in them."""
 
-    def __init__(self, tokens_per_block: tuple[int, ...], blocks_per_chunk: int,
-                 texts: dict[str, Text], emit: Emit) -> None:
+    def __init__(self, groups: tuple[Group, ...], tokens_per_block: tuple[int, ...],
+                 blocks_per_chunk: int, texts: dict[str, Text], emit: Emit) -> None:
+        self.groups = groups
         self.sizes = tokens_per_block
+        self.whole = tuple(group.kind == "full" for group in groups)
         self.per_chunk = blocks_per_chunk
         self.gpu: dict[int, Cell] = {}
         self.host: dict[int, list[Cell]] = {}
@@ -176,13 +180,24 @@ class Memory:
             position += count
 
     def read(self, text: Text, table: list[int], group: int, upto: int) -> None:
-        """Attention reads the first ``upto`` positions: each must hold the request's prefix."""
+        """Attention reads what it sees of the first ``upto`` positions: each must hold the
+        request's prefix."""
         size = self.sizes[group]
         gpu = self.gpu
         whole = text.block
         full, rest = divmod(upto, size)
-        self.read_positions += upto
-        for index in range(full):
+        first = 0
+        if not self.whole[group]:
+            start = self._sees_from(group, upto)
+            first, inside = divmod(start, size)
+            if inside and first < full:
+                want = text.tags(group, start, (first + 1) * size)
+                got = gpu.get(table[first], ())[inside:]
+                if got != want:
+                    self._compare("read", text, group, start, want, got)
+                first += 1
+        self.read_positions += upto - first * size
+        for index in range(first, full):
             want = whole(group, index, size)
             block = table[index]
             got = gpu.get(block, ())
@@ -192,10 +207,20 @@ class Memory:
                 else:
                     self._compare("read", text, group, index * size, want, got)
         if rest:
-            want = text.tags(group, full * size, upto)
-            got = gpu.get(table[full], ())[:rest]
+            start = full * size
+            if not self.whole[group]:
+                start = max(start, self._sees_from(group, upto))
+            want = text.tags(group, start, upto)
+            got = gpu.get(table[full], ())[start - full * size:rest]
             if got != want:
-                self._compare("read", text, group, full * size, want, got)
+                self._compare("read", text, group, start, want, got)
+
+    def _sees_from(self, group: int, position: int) -> int:
+        """The first position that the token at ``position`` attends to."""
+        spec = self.groups[group]
+        if spec.kind == "window":
+            return max(0, position - spec.reach + 1)
+        return position // spec.reach * spec.reach
 
     # --- copies ------------------------------------------------------------------
 
@@ -225,9 +250,10 @@ class Memory:
                 cells = self.host.setdefault(slot, [()] * per_chunk)
                 if job.store:
                     cells[sub] = self.gpu.get(block, ())
+                    job.written.add((slot, sub))
                 else:
                     self.gpu[block] = cells[sub]
-            if not job.store and job.reader is not None:
+            if not job.store and job.reader is not None and self.whole[group]:
                 self._check_load(job, group, job.gpu[gpu_at:gpu_at + size], first)
             gpu_at += size
             host_at += chunks
@@ -242,8 +268,12 @@ class Memory:
         for slot, chunk in job.meant.items():
             size = self.sizes[chunk.group]
             cells = self.host.get(slot, [()] * self.per_chunk)
-            self.stored_positions += size * self.per_chunk
+            whole = self.whole[chunk.group]
             for sub, got in enumerate(cells):
+                # Of a window's chunk, blocks that nobody will read any more are left out.
+                if not whole and (slot, sub) not in job.written:
+                    continue
+                self.stored_positions += size
                 block = chunk.index * self.per_chunk + sub
                 want = chunk.text.block(chunk.group, block, size)
                 if got is not want and got[:size] != want:

@@ -21,7 +21,8 @@ class Watched:
     """One request as seen from outside: its objects in the engine, and what was last told."""
 
     __slots__ = ("name", "request", "text", "status", "groups", "keys", "blocks", "cursors",
-                 "tokens", "admitted", "finished", "key_limit", "chunk_of", "looked_up")
+                 "tokens", "reach", "computed", "admitted", "finished", "key_limit", "chunk_of",
+                 "looked_up", "most_loaded")
 
     def __init__(self, name: str, request: Any, text: Text, groups: int) -> None:
         self.name = name
@@ -34,9 +35,11 @@ class Watched:
         self.blocks = [0] * groups
         self.cursors = [0] * groups
         self.tokens = len(text.prompt)
+        self.reach = self.computed = 0  # by the last step scheduled, drafts and all; known ones
         self.admitted = False
         self.finished = False
         self.key_limit: int | None = None
+        self.most_loaded: int | None = None
         self.looked_up: dict[str, Any] = {}
         self.chunk_of: list[dict[bytes, int]] = [{} for _ in range(groups)]
 

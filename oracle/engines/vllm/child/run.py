@@ -6,14 +6,20 @@ there is nothing to do, and hands each step's output back to the scheduler.
 
 from __future__ import annotations
 
+import copy
+from collections import deque
+from functools import partial
 from typing import Any
+from zlib import crc32
 
 from vllm import SamplingParams
+from vllm.lora.request import LoRARequest
 from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus
 
 from . import coverage, plugin, shims
-from .build import Config, build
+from .build import build
+from .config import Config
 from .content import WRONG_TOKEN, Text, parse_prompt
 from .ghost import Chunk, Job, Memory, Transfers
 from .observe import Planner, Watched
@@ -21,7 +27,7 @@ from .pool import Pool
 from .postmortem import local
 from .serve import BadInput
 from .shims.release import Release, Transfer
-from .worker import Worker, starts_of
+from .worker import Worker, message_for, starts_of
 
 IDLE_STEPS = 2
 """Steps a drain adds at rest: a store planned in step n is submitted in n + 1."""
@@ -38,14 +44,16 @@ class Run:
         self.release = release
         self.seen: list[dict[str, Any]] = []
         self.drafts = tuple(group.draft for group in config.groups)
-        self.sizes = tuple(group.tokens_per_block for group in config.groups)
+        self.sizes = tuple(config.tokens_per_block(g) for g in range(len(config.groups)))
         self.texts: dict[str, Text] = {}
         self.requests: dict[str, Any] = {}
         self.offers = plugin.Offers(self._cursors)
-        memory = Memory(self.sizes, config.blocks_per_chunk, self.texts, self.emit)
-        transfers = Transfers(memory)
-        copies = plugin.Copies(release, transfers, config.blocks_per_chunk, self._describe)
-        built = build(config, release, self.offers, [copies])
+        memories = [Memory(config.groups, self.sizes, config.blocks_per_chunk, self.texts,
+                           self.emit) for _ in range(config.workers)]
+        transfers = [Transfers(memory) for memory in memories]
+        built = build(config, release, self.offers, [
+            plugin.Copies(release, queue, config.blocks_per_chunk, partial(self._describe, rank))
+            for rank, queue in enumerate(transfers)])
         missing = shims.lacking(release, built.scheduler)
         if missing:
             raise BadInput("this release lacks what the adapter relies on: "
@@ -53,18 +61,25 @@ class Run:
         self.scheduler = built.scheduler
         self.hasher = built.hasher
         self.tokens_per_hash = built.tokens_per_hash
-        self.workers = [Worker(config, release, built.workers[0], memory, transfers, self.texts,
-                               self.requests, built.vllm_config)]
+        self.workers = [
+            Worker(config, release, connector, memory, queue, self.texts, self.requests,
+                   built.vllm_config)
+            for connector, memory, queue in zip(built.workers, memories, transfers)]
+        self.aggregator = release.aggregator(self.scheduler.connector, config.workers)
+        self.queue: deque[tuple[Any, Any, frozenset[str]]] = deque()
+        """Steps that were run and whose output the scheduler has not been given yet."""
         self.planner = Planner(release, self.scheduler.connector.connector_scheduler,
                                len(config.groups), self.emit)
         self.pool = Pool(self.planner.inner.manager)
         connector = self.scheduler.connector
         self._lookup = connector.get_num_new_matched_tokens
         connector.get_num_new_matched_tokens = self._looked_up
-        self.meant: dict[int, tuple[Any, dict[int, Chunk], int]] = {}
-        """What the host's end of each store planned is meant to hold.  Keyed by the object, which
-        is kept beside, so that its number is not given to another one."""
-        self.readers: dict[int, tuple[Any, str, int]] = {}
+        self.meant: list[dict[int, tuple[Any, dict[int, Chunk], int]]] = [
+            {} for _ in self.workers]
+        """What the host's end of each store planned is meant to hold, for each worker until it
+        is told of the job.  Keyed by the object, which is kept beside, so that its number is not
+        given to another one."""
+        self.readers: list[dict[int, tuple[Any, str, int]]] = [{} for _ in self.workers]
         """The request that each load planned is for, in the same way."""
         self.store_jobs: set[int] = set()
         self.load_count = 0
@@ -102,16 +117,43 @@ class Run:
             raise BadInput(f"the prompt of {name!r} names unknown request {error}") from error
         output = int(ask.get("output", 16))
         self._must_fit(name, len(prompt) + output)
-        text = Text(name, prompt, self.drafts)
+        for feature, asked in (("limits", "max_offload"), ("load limits", "max_load"),
+                               ("no read", "no_read"), ("salts", "salt"), ("salts", "adapter")):
+            if ask.get(asked) and feature not in self.release.features:
+                raise BadInput(f"this release has no such thing as {feature}")
+        salt, adapter = ask.get("salt", ""), ask.get("adapter", "")
+        text = Text(name, prompt, self.drafts, f"{salt}/{adapter}" if salt or adapter else "")
         self.texts[name] = text
-        parameters = SamplingParams(max_tokens=output, ignore_eos=True)
-        request = self.release.request(
-            request_id=name, prompt_token_ids=prompt, sampling_params=parameters,
-            block_hasher=self._hash_blocks)
+        request = self._request(ask, prompt, output)
         self.requests[name] = request
         self.scheduler.add_request(request)
-        self.open[name] = self.planner.arrived(name, request, text)
-        self.emit({"saw": "arrived", "r": name, "prompt": len(prompt)})
+        watched = self.open[name] = self.planner.arrived(name, request, text)
+        watched.most_loaded = 0 if ask.get("no_read") else ask.get("max_load")
+        event = {"saw": "arrived", "r": name, "prompt": len(prompt)}
+        if ask.get("max_offload") is not None:
+            event["limit"] = ask["max_offload"]
+        self.emit(event)
+
+    def _request(self, ask: dict[str, Any], prompt: list[int], output: int) -> Any:
+        name = ask["r"]
+        limits = {key: ask[asked] for key, asked in (
+            ("max_offload_tokens", "max_offload"), ("max_load_tokens", "max_load"))
+            if ask.get(asked) is not None}
+        parameters = SamplingParams(
+            max_tokens=output, ignore_eos=True,
+            extra_args={"kv_transfer_params": limits} if limits else None)
+        if ask.get("no_read"):
+            parameters.skip_reading_prefix_cache = True
+        more: dict[str, Any] = {}
+        if ask.get("salt"):
+            more["cache_salt"] = ask["salt"]
+        if ask.get("adapter"):
+            more["lora_request"] = LoRARequest(
+                lora_name=ask["adapter"], lora_int_id=1 + crc32(ask["adapter"].encode()) % 9999,
+                lora_path="nowhere")
+        return self.release.request(
+            request_id=name, prompt_token_ids=prompt, sampling_params=parameters,
+            block_hasher=self._hash_blocks, **more)
 
     def do_keys(self, ask: dict[str, Any]) -> None:
         watched = self._find(ask["r"])
@@ -130,14 +172,15 @@ class Run:
 
     def do_step(self, ask: dict[str, Any]) -> None:
         steps = int(ask.get("n", 1))
-        for worker in self.workers:
-            worker.transfers.budget = ask.get("done")
+        slow = ask.get("slow", ())
+        for rank, worker in enumerate(self.workers):
+            worker.transfers.budget = 0 if rank in slow else ask.get("done")
             worker.transfers.newest = bool(ask.get("newest", False))
         stop = frozenset(ask.get("stop", ()))
         accept = int(ask.get("accept", 0))
         for left in range(steps, 0, -1):
             # The engine core does not step either when there is nothing to do.
-            if self.scheduler.has_requests():
+            if self.scheduler.has_requests() or self.queue:
                 self._step(accept, stop if left == 1 else frozenset())
 
     def do_abort(self, ask: dict[str, Any]) -> None:
@@ -151,7 +194,7 @@ class Run:
         self.offers.refuse_next += int(ask.get("n", 1))
 
     def do_reset(self, ask: dict[str, Any]) -> None:
-        if not self.release.resets:
+        if "resets" not in self.release.features:
             raise BadInput("the offload connector of this release cannot be reset")
         self.scheduler.reset_connector_cache()
         # Their late reports are ignored by the engine, so they are never "stored".
@@ -168,13 +211,14 @@ class Run:
             worker.transfers.budget = None
             worker.transfers.newest = False
         steps = idle = 0
-        while self.scheduler.has_requests() and idle < limit and steps < LONGEST * limit:
+        while (self.scheduler.has_requests() or self.queue) and idle < limit \
+                and steps < LONGEST * limit:
             before = self._progress()
             self._step(self.config.draft_tokens, frozenset())
             steps += 1
             idle = 0 if self._progress() != before else idle + 1
         for _ in range(IDLE_STEPS if idle < limit else 0):
-            self._step(0, frozenset())
+            self._step(0, frozenset(), idle=True)
         self._tell_rest()
         covered = coverage.take()
         self.emit({"saw": "checked",
@@ -197,8 +241,7 @@ class Run:
         config = self.config
         # Positions of drafts to verify, and as many again for the drafter's look-ahead.
         ahead = config.draft_tokens * (2 if any(self.drafts) else 1)
-        needed = sum(-(-(tokens - 1 + ahead) // group.tokens_per_block)
-                     for group in config.groups)
+        needed = sum(-(-(tokens - 1 + ahead) // size) for size in self.sizes)
         if needed > config.gpu_blocks:
             raise BadInput(f"request {name!r} needs {needed} blocks when it is longest, "
                            f"the pool has {config.gpu_blocks}")
@@ -245,14 +288,37 @@ class Run:
 
     # --- a step --------------------------------------------------------------------
 
-    def _step(self, accept: int, stop: frozenset[str]) -> None:
+    def _step(self, accept: int, stop: frozenset[str], idle: bool = False) -> None:
+        """One round of the engine core's loop: ``step``, or ``step_with_batch_queue`` with two
+        batches, whose first round gives nothing back yet."""
         if self.config.draft_tokens:
             self._propose(accept)
-        self.told_schedule = False
-        output = self.scheduler.schedule()
-        self._tell_scheduled(output, output.kv_connector_metadata,
-                             self.release.stores(output.kv_connector_metadata))
-        result = self.workers[0].execute(output)
+        if idle or self.scheduler.has_requests():
+            self.told_schedule = False
+            output = self.scheduler.schedule()
+            self._tell_scheduled(output, output.kv_connector_metadata,
+                                 self.release.stores(output.kv_connector_metadata))
+            self.queue.appendleft((output, self._execute(output), stop))
+            if self.config.async_scheduling and len(self.queue) < 2 and (
+                    output.total_num_scheduled_tokens or self.scheduler.has_requests()):
+                return
+        if self.queue:
+            self._update(*self.queue.pop())
+
+    def _execute(self, output: Any) -> Any:
+        if len(self.workers) == 1:
+            result = self.workers[0].execute(output)
+            self.workers[0].memory.in_flight.step_over()
+            return result
+        # Copies, as they would come from other processes: a step with nothing to report gives
+        # back an object that all such steps share, and reports are put together in the first.
+        results = [copy.copy(worker.execute(message_for(output))) for worker in self.workers]
+        for worker in self.workers:
+            worker.memory.in_flight.step_over()
+        return self.aggregator.aggregate(results, 0)
+
+    def _update(self, output: Any, result: Any, stop: frozenset[str]) -> None:
+        """Give the scheduler the output of a step."""
         rows = output.num_scheduled_tokens
         for name in stop:
             if name in rows and name in self.open:
@@ -260,8 +326,6 @@ class Run:
                 if len(tokens):
                     request = self.open[name].request
                     request.max_tokens = request.num_output_tokens + len(tokens)
-        for worker in self.workers:
-            worker.memory.in_flight.step_over()
         self.scheduler.update_from_output(output, result)
         # None where a step without tokens had nothing to report.
         self._tell_stored(result.kv_connector_output)
@@ -303,8 +367,10 @@ class Run:
         self.planner.tell_known()
         starts = self.starts
         for name, count in output.num_scheduled_tokens.items():
-            self.emit({"saw": "computed", "r": name,
-                       "n": min(starts[name] + count, watched[name].request.num_tokens)})
+            one = watched[name]
+            one.reach = starts[name] + count
+            one.computed = min(one.reach, one.request.num_tokens)
+            self.emit({"saw": "computed", "r": name, "n": one.computed})
         self._tell_offers(stores)
         self.planner.tell_all_cursors()
         self._retire()
@@ -315,8 +381,9 @@ class Run:
         for load in self.release.loads(metadata, self.planner.inner):
             one = watched[load.r]
             self.planner.bind(one)
-            self.readers[id(load.host)] = load.host, load.r, self._planned(
-                load.r, False, load.gpu, load.host)
+            plan = self._planned(load.r, False, load.gpu, load.host)
+            for readers in self.readers:
+                readers[id(load.host)] = load.host, load.r, plan
             upto = starts.get(one.name) or self.release.loaded(
                 one.request, one.status, self.config.tokens_per_chunk(0))
             if not one.admitted:
@@ -389,14 +456,15 @@ class Run:
             found = watched.find_chunk(key)
             if found is not None:
                 slots[slot] = Chunk(watched.text, found[0], found[1])
-        self.meant[id(offer.target)] = offer.target, slots, plan
+        for meant in self.meant:
+            meant[id(offer.target)] = offer.target, slots, plan
 
-    def _describe(self, job: Job, host: Any) -> None:
-        """Tell a job what its host slots are meant to hold, and who reads them."""
+    def _describe(self, rank: int, job: Job, host: Any) -> None:
+        """Tell a worker's job what its host slots are meant to hold, and who reads them."""
         if job.store:
-            _, job.meant, job.plan = self.meant.pop(id(host), (None, {}, 0))
+            _, job.meant, job.plan = self.meant[rank].pop(id(host), (None, {}, 0))
             return
-        _, name, job.plan = self.readers.pop(id(host), (None, "", 0))
+        _, name, job.plan = self.readers[rank].pop(id(host), (None, "", 0))
         if name in self.open:
             # A request that has gone away meanwhile does not read.
             job.reader = (name, self.texts[name])
@@ -424,6 +492,12 @@ class Run:
                 self.emit({"saw": "rejected", "r": name, "n": rejected})
             if watched.request.is_finished():
                 self._finish(watched)
+            elif self.config.async_scheduling and watched.admitted:
+                # A step in flight computes tokens that were not known when it was scheduled.
+                computed = min(watched.reach, known)
+                if computed > watched.computed:
+                    watched.computed = computed
+                    self.emit({"saw": "computed", "r": name, "n": computed, "late": True})
 
     def _looked_up(self, request: Any, cached: int, *rest: Any, **more: Any) -> Any:
         """The scheduler asks the connector; what it is told, and what the pool holds, is told."""
@@ -434,6 +508,8 @@ class Run:
                 "saw": "looked_up", "r": watched.name, "tokens": request.num_tokens,
                 "cached": cached, "answer": answer[0],
                 "pool": [self.pool.states(group.offload_keys) for group in watched.groups]}
+            if watched.most_loaded is not None:
+                event["limit"] = watched.most_loaded
             if event != watched.looked_up:  # asked again in each step that it waits
                 watched.looked_up = event
                 self.emit(event)

@@ -16,7 +16,7 @@ if not hasattr(torch._C._cpu, "_is_avx512_supported"):
 import vllm
 
 from . import coverage, shims
-from .build import Config
+from .config import Config
 from .postmortem import died, in_engine
 from .run import Run
 from .serve import BadInput
@@ -83,4 +83,4 @@ class Session:
                            f"{type(error).__name__}: {error}{hint}") from error
         return [{"saw": "hello", "engine": "vllm", "version": self.version,
                  "unseen": list(release.unseen), "eager": release.eager,
-                 "shows": list(self.run.shows)}]
+                 "shows": list(self.run.shows), "features": sorted(release.features)}]

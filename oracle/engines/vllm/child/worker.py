@@ -16,7 +16,7 @@ import vllm.distributed.kv_transfer.kv_transfer_state as kv_transfer_state
 from vllm.forward_context import set_forward_context
 from vllm.v1.outputs import ModelRunnerOutput
 
-from .build import Config
+from .config import Config
 from .content import Text
 from .ghost import REJECTED, Memory, Transfers
 from .shims.release import Release

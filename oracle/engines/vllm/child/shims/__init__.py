@@ -15,9 +15,12 @@ from typing import Any
 from .release import Release
 
 RANGES: tuple[tuple[tuple[int, int, int], str], ...] = (
-    ((0, 30, 0), "release:Release"),
+    ((0, 31, 0), "release:Release"),
+    ((0, 30, 0), "since_0_26:Since030"),
+    ((0, 28, 0), "since_0_26:Since028"),
     ((0, 26, 0), "since_0_26:Since026"),
     ((0, 25, 0), "since_0_25:Since025"),
+    ((0, 24, 0), "since_0_21:Since024"),
     ((0, 23, 0), "since_0_21:Since023"),
     ((0, 22, 0), "since_0_21:Since022"),
     ((0, 21, 0), "since_0_21:Since021"),

@@ -1,4 +1,4 @@
-"""The newest contract, 0.30 to 0.33: what is imported, built, called and read of a release.
+"""The newest contract, 0.31 to 0.33: what is imported, built, called and read of a release.
 
 Everything that reaches into vLLM by a name which some release spells differently goes through
 here.  vLLM is imported inside the methods, since older ranges derive from this class.
@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ..build import Config
+    from ..config import Config
     from ..plugin import Copies, Parts
 
 
@@ -30,7 +30,7 @@ class Transfer(NamedTuple):
 
 
 class Release:
-    """0.30 and later."""
+    """0.31 and later."""
 
     CURSOR = "next_stored_chunk_idx"
     PLANNER: Names = ("_req_status", "_jobs", "manager", "_current_batch_load_jobs")
@@ -40,10 +40,11 @@ class Release:
     unseen: Names = ()
     eager = True
     """The docstring of ``storable_chunks`` says that whatever is storable is offered."""
-    resets = True
-    prompt_only = True
-    draft_groups = True
-    several_groups = True
+    features: frozenset[str] = frozenset((
+        "groups", "draft groups", "unmarked drafts", "drafts", "late keys", "resets",
+        "prompt only", "async", "workers", "context parallel", "windows", "chunked", "arc",
+        "thresholds", "limits", "load limits", "no read", "salts", "pieces"))
+    """What is driven of the release (``FEATURES`` of ``oracle/events.py``)."""
 
     # --- building ------------------------------------------------------------------
 
@@ -58,7 +59,21 @@ class Release:
 
     def pool(self, config: Config) -> dict[str, Any]:
         """Arguments of the host pool."""
-        return {"num_chunks": config.host_chunks}
+        return {"num_chunks": config.host_chunks, "cache_policy": config.policy,
+                "store_threshold": config.store_threshold}
+
+    def scheduler_class(self, lagging: bool) -> Any:
+        """The scheduler; ``lagging``: the one that plans before the last output is known."""
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.core.sched.scheduler import Scheduler
+
+        return AsyncScheduler if lagging else Scheduler
+
+    def aggregator(self, connector: Any, workers: int) -> Any:
+        """What makes one report of those of all workers."""
+        from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+
+        return KVOutputAggregator.from_connector(connector, workers)
 
     def spec_class(self, parts: list[Parts]) -> Any:
         """The out-of-tree ``OffloadingSpec`` that hands out what ``parts`` ends with."""

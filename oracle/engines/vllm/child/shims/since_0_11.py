@@ -9,7 +9,10 @@ from .since_0_19 import Since019
 
 
 class Since018(Since019):
-    """The workers were told of preempted requests, and not in every step."""
+    """The workers were told of preempted requests, and not in every step; each policy was a
+    manager of its own, around a backend."""
+
+    features = Since019.features - {"arc"}
 
     def manager_class(self) -> Any:
         from vllm.v1.kv_offload.lru_manager import LRUOffloadingManager
@@ -109,6 +112,11 @@ class Since0111(Since012):
 
     def preempted(self, output: Any, admitted: Iterable[Any]) -> set[str]:
         return {request.request_id for request in admitted if request.status.name == "PREEMPTED"}
+
+    def aggregator(self, connector: Any, workers: int) -> Any:
+        from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+
+        return KVOutputAggregator(workers)
 
     def attach(self, connector: Any) -> None:
         worker = connector.connector_worker

@@ -13,8 +13,12 @@ from .since_0_21 import Since021
 class Since020(Since021):
     """Jobs were numbered by each worker for itself; the scheduler knew transfers by request, and
     heard of stores only when their request had ended (``_reqs_being_stored``).  A request was
-    known from its first lookup on and forgotten when it ended.  The abstractions lived in
-    ``abstract.py`` and ``mediums.py``."""
+    known from its first lookup on and forgotten when it ended.  There was one group: the
+    connector did not support several (``SupportsHMA``).  The abstractions lived in ``abstract.py``
+    and ``mediums.py``."""
+
+    features = Since021.features - {
+        "groups", "draft groups", "unmarked drafts", "windows", "mamba"}
 
     PLANNER: Names = (
         "_req_status", "manager", "_reqs_to_load", "_reqs_being_stored", "_reqs_being_loaded")
@@ -66,17 +70,15 @@ class Since020(Since021):
 
 
 class Since019(Since020):
-    """One group only, known by its blocks' hashes: no keys that name a group."""
+    """The group was known by its blocks' hashes: no keys that name a group."""
 
-    several_groups = False
-    draft_groups = False
     PLANNER: Names = (
         "_requests", "_request_block_ids", "_next_stored_block_idx", "manager",
         "_reqs_to_load", "_reqs_being_stored", "_reqs_being_loaded")
     REQUEST_STATE: Names = ("group_states",)
 
     def pool(self, config: Any) -> dict[str, Any]:
-        return {"block_size": config.tokens_per_chunk(0), "num_blocks": config.host_chunks}
+        return {"block_size": config.tokens_per_chunk(0), **super().pool(config)}
 
     def group(self, layers: list[str], spec: Any, draft: bool) -> Any:
         from vllm.v1.kv_cache_interface import KVCacheGroupSpec

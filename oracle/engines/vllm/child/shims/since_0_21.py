@@ -10,11 +10,11 @@ from .release import Transfer
 from .since_0_25 import Since025
 
 if TYPE_CHECKING:
-    from ..build import Config
+    from ..config import Config
     from ..plugin import Copies, Parts
 
 
-class Since023(Since025):
+class Since024(Since025):
     """A worker was made of handlers, one for each direction, and a job's two ends were one tuple
     (``worker/worker.py``)."""
 
@@ -58,10 +58,16 @@ class Since023(Since025):
             yield Transfer(number, job.req_id, *job.transfer_spec)
 
 
-class Since022(Since023):
-    """There was no offloading of prompts only."""
+class Since023(Since024):
+    """Requests that read no cache were not heeded."""
 
-    prompt_only = False
+    features = Since024.features - {"no read"}
+
+
+class Since022(Since023):
+    """There was no offloading of prompts only, and no bound on what a request offloads."""
+
+    features = Since023.features - {"prompt only", "limits"}
 
     def extra_config(self, config: Config) -> dict[str, Any]:
         extra = super().extra_config(config)
@@ -70,9 +76,15 @@ class Since022(Since023):
 
 
 class Since021(Since022):
-    """The pool was not told which request an offer is for, and could not be reset."""
+    """The pool was not told which request an offer is for, counted no offers, and could not be
+    reset."""
 
-    resets = False
+    features = Since022.features - {"resets", "thresholds"}
+
+    def pool(self, config: Config) -> dict[str, Any]:
+        arguments = super().pool(config)
+        del arguments["store_threshold"]
+        return arguments
 
     def offerer(self, arguments: tuple[Any, ...]) -> str:
         return calling_request()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .since_0_26 import Since026
 
 if TYPE_CHECKING:
-    from ..build import Config
+    from ..config import Config
 
 
 class Since025(Since026):
