@@ -14,14 +14,18 @@ from dataclasses import dataclass, field
 
 from kvoracle.oracle.engines.process import EngineError
 from kvoracle.oracle.engines.protocol import BadStimulus, Engine
-from kvoracle.oracle.events import Config, Step
+from kvoracle.oracle.events import Config, Keys, Step
 from kvoracle.oracle.explain import features
 from kvoracle.oracle.judge import Finding
+from kvoracle.oracle.observed import DIRECT
 from kvoracle.oracle.session import Outcome, play
 from kvoracle.oracle.shrink import FailureKey, failure_key
 from kvoracle.oracle.workload import Generated, Profile
 from kvoracle.oracle.workload import runs as runs_of
-from kvoracle.spec.properties import PLANNING
+
+AT_REST = ("NoStall", "NoLeak")
+BEHIND = (*DIRECT, *AT_REST)
+"""What is seen directly, and no consequence of what was overlooked in the plans or the bytes."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +81,24 @@ def hunt(engine: Engine, profile: Profile, seed: int, seconds: float,
 
 def _one(engine: Engine, run: Generated, found: Hunt, begun: float) -> None:
     found.runs += 1
-    # Only plans can be overlooked: behind anything else there is nothing.
-    overlook = frozenset(k.property or k.what for k in found.met if k.kind != "crash"
-                         and (k.property in PLANNING or not k.property)) \
+    # Behind a crash, or at rest, there is nothing more.
+    overlook = frozenset(k.property or k.what for k in found.met
+                         if k.kind != "crash" and k.property not in AT_REST) \
         if found.runs % 2 == 0 else frozenset()
+    stimuli = run.stimuli
+    if found.runs % 2 == 0 and any(k.kind == "crash" for k in found.met):
+        # The surest way to die of a plan is a key that comes late.
+        stimuli = tuple(s for s in stimuli if not isinstance(s, Keys))
     try:
-        outcome = play(engine, run.config, run.stimuli, overlook=overlook)
+        outcome = play(engine, run.config, stimuli, overlook=overlook)
     except BadStimulus as bad:
         reason = str(bad).splitlines()[0]
         found.refused[reason] = found.refused.get(reason, 0) + 1
         return
     found.steps += _steps(outcome)
-    found.features |= features(run.config, run.stimuli)
+    found.features |= features(run.config, stimuli)
     finding = outcome.finding
-    if finding is None or (overlook and (finding.kind != "violation"
-                                         or finding.property in PLANNING)):
+    if finding is None or (overlook and finding.property not in BEHIND):
         return
     key = failure_key(finding)
     if key not in found.met:
