@@ -110,7 +110,8 @@ class Care:
     ended request goes to another one, the planner's list of its blocks is empty from then on.
     ``exclusive``: a load waits for the request's own stores.  ``frees_failed``: the slot of a
     key whose store failed is free again.  ``drops_jobs``: a reset drops the stores under way, and
-    what their workers report later is ignored.
+    what their workers report later is ignored.  ``holds_tails``: a store of a chunk that a step in
+    flight will write once more is submitted after that; not needed where the tail is not offered.
     """
 
     still_reads: Callable[[Any, Any, Any, Any], Any] = still_reads
@@ -131,6 +132,7 @@ class Care:
     drops_jobs: bool = True
     forgets_reused: bool = True
     exclusive: bool = True
+    holds_tails: bool = False
 
 
 CAREFUL = Care()

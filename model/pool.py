@@ -146,6 +146,11 @@ def _found_in_blocks(s: View, r: Request, n: Tokens) -> None:
 @part.extend("compute")
 def _write(s: View, r: Request, n: Tokens) -> None:
     s.require("a block for each chunk", has_blocks(s, r, n))
+    write(s, r, n)
+
+
+def write(s: View, r: Term, n: Term) -> None:
+    """The request's kernels write its KV up to ``n`` tokens."""
     s.tag_text.where(lambda b, w: written(s, b, r, n), s.text[r])
     s.tag_g.where(lambda b, w: written(s, b, r, n), lambda b, w: s.place_g[b])
     s.tag_end.where(lambda b, w: written(s, b, r, n), lambda b, w: s.place_c[b] + 1)

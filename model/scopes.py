@@ -27,6 +27,7 @@ from . import (
     slots,
     store,
     streams,
+    tails,
     tiers,
     transfers,
 )
@@ -55,6 +56,9 @@ LAGGING_PARTS = (*TRANSFER_PARTS, lag.part)
 TIER_PARTS = (*TRANSFER_PARTS, tiers.part)
 """A second tier below the host pool."""
 
+DRAFTED_PARTS = (*TRANSFER_PARTS, drafts.part, tails.part)
+"""Transfers of draft groups, whose last position is first a guess."""
+
 STREAM_PARTS = (streams.part, streams.tables)
 """Kernels and copies queued now and run later: what makes the moments of the others true."""
 
@@ -70,6 +74,7 @@ COMPOSITIONS: dict[str, tuple[Part, ...]] = {
     "residents": RESIDENT_PARTS,
     "lagging": LAGGING_PARTS,
     "tiers": TIER_PARTS,
+    "drafted": DRAFTED_PARTS,
     "streams": STREAM_PARTS,
 }
 """Parts that go together, each composition proved for all sizes; smaller ones first, since what
@@ -361,6 +366,15 @@ SCOPES: dict[str, Scope] = {
                    Worker=1),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
             without=(*_ELSEWHERE, *_FAILURES, "evict", "abort", "preempt"),
+        ),
+        Scope(
+            "tails",
+            "one request of two chunks in a draft group, its tail a guess; it ends and comes again",
+            DRAFTED_PARTS,
+            _sizes(requests=1, groups=1, tokens=5, chunks=2, blocks=2, accepted=1, Block=2, Text=1,
+                   Slot=2, Worker=1),
+            {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,), "draft": (True,)},
+            without=("settle", "refuse", "reset", "fall_short", *_FAILURES, "evict", "abort"),
         ),
         Scope(
             "streams",

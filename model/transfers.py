@@ -52,6 +52,11 @@ def fenced(s: View, writes: Callable[[Term], Value],
 
 @part.extend("compute")
 def _fence(s: View, r: Request, n: Tokens) -> None:
+    fence(s, r, n)
+
+
+def fence(s: View, r: Term, n: Term) -> None:
+    """The request's kernels wait for stores that read what they write up to ``n`` tokens."""
     s.require("no store still reads what is written", fenced(
         s, lambda b: written(s, b, r, n),
         lambda q, done, submitted: s.rules.care.still_reads(

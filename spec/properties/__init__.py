@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvoracle.model.scopes import nearest
 
 from .connecting import CONNECTING, CONNECTOR_LEMMAS
+from .drafting import DRAFTING, DRAFTING_LEMMAS
 from .looking import LOOKING, LOOKING_LEMMAS
 from .property import Property, Seen, Witness
 from .residing import LAG_LEMMAS, RESIDENT_LEMMAS
@@ -17,13 +18,16 @@ PLANNING: dict[str, Property] = {p.name: p for p in STORING}
 """The promises about planning, which the oracle's judge holds engines to."""
 
 PROPERTIES: dict[str, Property] = {
-    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *TIERING, *STREAMING, *LOOKING)}
+    p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *TIERING, *STREAMING, *LOOKING,
+                        *DRAFTING)}
 """The promises, in the order in which reports list them."""
 
 EVERYTHING: dict[str, Property] = {
     p.name: p for p in (*STORING, *TRANSFERRING, *CONNECTING, *TIERING, *STREAMING, *LOOKING,
+                        *DRAFTING,
                         *LEMMAS, *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS,
-                        *TIER_LEMMAS, *LOOKING_LEMMAS, *RESIDENT_LEMMAS, *LAG_LEMMAS)}
+                        *TIER_LEMMAS, *LOOKING_LEMMAS, *RESIDENT_LEMMAS, *LAG_LEMMAS,
+                        *DRAFTING_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 

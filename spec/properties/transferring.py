@@ -34,6 +34,7 @@ from kvoracle.model.requests import (
     ended,
 )
 from kvoracle.model.slots import SLOT, Slot, has_room, is_free, offers_several, true_bytes
+from kvoracle.model.tails import unsettled
 from kvoracle.model.terms import exists, forall, implies, not_
 from kvoracle.model.tiering import BEING_WRITTEN, PRESENT_BELOW
 from kvoracle.model.tiers import room_beside
@@ -526,6 +527,8 @@ def _can(s: View, action: str, **what: Any) -> Any:
 def _no_stall(s: View, r: Request, g: Group, c: Chunk) -> Any:
     at = {"r": r, "g": g, "c": c}
     goes_on = _can(s, "submit", **at) | _can(s, "copy_out", **at) | _can(s, "report_store", **at)
+    if s.has("tails") and s.rules.care.holds_tails:
+        goes_on |= unsettled(s, r, g, c) & _can(s, "sample", r=r, a=0)
     refused = implies(_can(s, "refuse", r=r), offers_several(s, r) | not_(has_room(s)))
     going = implies(s.flight[r, g, c], goes_on) & refused
     if not s.has("tiers"):

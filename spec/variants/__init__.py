@@ -10,6 +10,7 @@ from .designs import ALL
 from .failures import FAILING
 from .lookups import MISTAKEN
 from .streams import UNORDERED
+from .tails import UNTOLD
 from .tiers import MISTIERED
 from .transfers import CARELESS
 from .variant import Variant
@@ -19,7 +20,7 @@ PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 
 VARIANTS: dict[str, Variant] = {
     v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *MISTIERED, *UNORDERED, *MISTAKEN,
-                        *UNSOUND)}
+                        *UNSOUND, *UNTOLD)}
 
 
 def variant(name: str) -> Variant:

@@ -13,6 +13,7 @@ from kvoracle.model.scopes import (
     ALL_PARTS,
     CONNECTOR_PARTS,
     CORE,
+    DRAFTED_PARTS,
     LAGGING_PARTS,
     LOOKUP_PARTS,
     RESIDENT_PARTS,
@@ -25,6 +26,7 @@ from kvoracle.model.scopes import (
 from kvoracle.spec.explore import Exploration
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, named
 from kvoracle.spec.properties.connecting import CONNECTING, CONNECTOR_LEMMAS
+from kvoracle.spec.properties.drafting import DRAFTING, DRAFTING_LEMMAS
 from kvoracle.spec.properties.looking import LOOKING, LOOKING_LEMMAS
 from kvoracle.spec.properties.residing import LAG_LEMMAS, RESIDENT_LEMMAS
 from kvoracle.spec.properties.storing import LEMMAS, STORING
@@ -85,6 +87,7 @@ def test_a_property_applies_only_where_its_parts_are() -> None:
         (RESIDENT_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in RESIDENT_LEMMAS}),
         (LAGGING_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in LAG_LEMMAS}),
         (TIER_PARTS, planned - {"TailNotHeld"} | moved | tiered),
+        (DRAFTED_PARTS, planned | moved | {p.name for p in (*DRAFTING, *DRAFTING_LEMMAS)}),
         (STREAM_PARTS, queued),
         (LOOKUP_PARTS, looked | {"CountsInOrder"}),
     ):

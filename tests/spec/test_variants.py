@@ -91,6 +91,8 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "named-before-loaded": {"ReuseFence": 15, "LoadedBytes": 16},
     "first-failure-ends": {"WorkerAgreement": 16},
     "freed-under-a-step": {"ReuseFence": 10, "LoadedBytes": 21},
+    "tail-copied": {"NoVolatileStore": 10, "TrueTails": 12},
+    "tail-copied-late": {"NoVolatileStore": 10},
     "ended-twice": {"RefExact": 11, "LoadedBytes": 14, "ReuseFence": 17, "TrueBytes": 20},
 }
 
