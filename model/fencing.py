@@ -102,6 +102,13 @@ def startable(failed: Any) -> Any:
     return not_(failed)
 
 
+def admits(first: Any) -> Any:
+    """Whether a request that waits may start, be it the first of the queue or not: whoever has
+    what it needs does, though the first one does not (vLLM issue #45387)."""
+    del first
+    return True
+
+
 @dataclass(frozen=True)
 class Care:
     """The rules of transfers in force.
@@ -127,6 +134,7 @@ class Care:
     loadable: Callable[[Any], Any] = loadable
     frees_at_abort: Callable[[Any], Any] = frees_at_abort
     startable: Callable[[Any], Any] = startable
+    admits: Callable[[Any], Any] = admits
     pins: bool = True
     frees_failed: bool = True
     drops_jobs: bool = True

@@ -20,6 +20,7 @@ from . import (
     loads,
     lookup,
     pool,
+    queue,
     requests,
     rewinds,
     sharing,
@@ -43,6 +44,9 @@ ALL_PARTS = (*CORE, hits.part, rewinds.part, limits.part, drafts.part)
 
 TRANSFER_PARTS = (*CORE, pool.part, slots.part, transfers.part, loads.part)
 """Blocks with content, and stores and loads with a life of their own."""
+
+QUEUE_PARTS = (*TRANSFER_PARTS, queue.part)
+"""Transfers under a scheduler that knows who came first."""
 
 CONNECTOR_PARTS = (*TRANSFER_PARTS, connector.part)
 """Transfers beside those of another connector."""
@@ -310,6 +314,15 @@ SCOPES: dict[str, Scope] = {
             _sizes(requests=1, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=1,
                    Worker=2),
             {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+        ),
+        Scope(
+            "queue",
+            "two requests of one text, one block: who may start when the first has no room",
+            QUEUE_PARTS,
+            _sizes(requests=2, groups=1, tokens=2, chunks=1, blocks=1, Block=1, Text=1, Slot=1,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict"),
         ),
         Scope(
             "borrowed",

@@ -126,6 +126,8 @@ def parser() -> argparse.ArgumentParser:
     explore.add_argument("--symmetry", action="store_true",
                          help="of states that differ by a renaming of interchangeable things "
                               "(requests, blocks, texts, workers), search one")
+    explore.add_argument("--liveness", action="store_true",
+                         help="judge also what must happen in the end, under fairness")
     explore.add_argument("--checkpoint", metavar="FILE",
                          help="keep the search here, now and then and where it stops")
     explore.add_argument("--resume", metavar="FILE",

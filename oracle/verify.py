@@ -13,7 +13,14 @@ from functools import partial
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.scopes import COMPOSITIONS, SCOPES, Scope
-from kvoracle.spec.explore import Exploration, MachineStep, Violation, search
+from kvoracle.spec.explore import (
+    Exploration,
+    Lasting,
+    MachineStep,
+    Violation,
+    lasting,
+    search,
+)
 from kvoracle.spec.explore.layout import Layout
 from kvoracle.spec.explore.reference import ReferenceBackend
 from kvoracle.spec.properties import EVERYTHING, Property, Seen
@@ -72,7 +79,8 @@ def machines_of(variant: Variant | None) -> dict[str, Machine]:
     """What is to be proved of a design: the compositions it belongs to, by name."""
     if variant is None:
         return {name: Machine(parts, REFERENCE) for name, parts in COMPOSITIONS.items()}
-    name = next(name for name, parts in COMPOSITIONS.items() if parts is variant.parts)
+    name = next((name for name, parts in COMPOSITIONS.items() if parts is variant.parts),
+                variant.scope)
     return {name: variant.whole()}
 
 
@@ -121,6 +129,20 @@ def explored(scopes: Iterable[Scope], variant: Variant | None = None,
              progress: Callable[[Exploration, int], None] | None = None) -> list[Exploration]:
     """Search each scope."""
     return [search(s, variant, progress=progress) for s in scopes]
+
+
+LASTING = ("draft", "workers", "queue", "verdicts")
+"""The scopes in which a check judges promises about the future: each is broken by a design in
+one of them."""
+
+
+def lasted(scopes: Iterable[Scope], progress: Callable[[str], None]) -> list[Lasting]:
+    """Judge the promises about the future in those of the scopes that are for it."""
+    results = []
+    for scope in (s for s in scopes if s.name in LASTING):
+        progress(f"looking for runs of {scope.name} that wait for ever")
+        results.append(lasting(scope))
+    return results
 
 
 def because(machine: Machine, scope: Scope, violation: Violation) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvoracle.model.scopes import SCOPES
 from kvoracle.model.scopes import scope as find_scope
-from kvoracle.spec.explore import COMPILED, Exploration
+from kvoracle.spec.explore import COMPILED, Exploration, Lasting
 from kvoracle.spec.properties import PLANNING, PROPERTIES
 
 from .. import exits
@@ -24,9 +24,9 @@ from ..engines.registry import EngineUnavailable, expand, open_engine
 from ..observed import DIRECT, OBSERVED
 from ..report import FORMS
 from ..scenario import shipped
-from ..verify import DEFAULT_SCOPES, ProofResult, explored, prove
+from ..verify import DEFAULT_SCOPES, ProofResult, explored, lasted, prove
 from ..workload import CHECKED, profile
-from . import fuzz
+from . import future, fuzz
 from .explore import NO_COMPILER
 
 Campaigns = list[tuple[str, "Campaign | EngineUnavailable"]]
@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"exploring {r.scope}: {r.distinct:,} states, frontier {frontier:,}"))
         if any(r.backend != COMPILED for r in searches):
             note(NO_COMPILER)
+        endings = lasted(scopes, status.show)
         campaigns: Campaigns = [
             (name, engine if isinstance(engine, EngineUnavailable)
              else futures[name].result() if name in futures
@@ -79,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
                 engine.close()
         pool.shutdown(wait=False, cancel_futures=True)
         status.clear()
-    code = _report(proof, searches, campaigns)
-    document = _data(proof, searches, campaigns, code)
+    code = _report(proof, searches, endings, campaigns)
+    document = _data(proof, searches, endings, campaigns, code)
     if arguments.json is not None:
         write_json(arguments.json, document)
     for option, form in FORMS.items():
@@ -121,6 +122,15 @@ def _search_cell(name: str, searches: list[Exploration]) -> str:
     return f"{text}\nnever met: {', '.join(never)}" if never else text
 
 
+def _future_cell(name: str, endings: list[Lasting]) -> str:
+    """What is said of the promise's other part, what must happen in the end."""
+    judged = [r for r in endings if name in r.judged]
+    broken = [r.scope for r in endings if name in r.violations]
+    if broken:
+        return f"\nBROKEN under fairness in {', '.join(broken)}"
+    return f"\nunder fairness in {sum(r.states for r in judged):,} states" if judged else ""
+
+
 def _never_seen(name: str, searches: list[Exploration]) -> list[str]:
     """Situations of the property that no scope reached: it may hold for want of them."""
     wanted = {w.name for w in PROPERTIES[name].witnesses}
@@ -156,7 +166,8 @@ def _engine_cell(name: str, campaign: Campaign | EngineUnavailable) -> str:
         else "not seen" if name in DIRECT else "not judged"
 
 
-def _report(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns) -> int:
+def _report(proof: ProofResult, searches: list[Exploration], endings: list[Lasting],
+            campaigns: Campaigns) -> int:
     for name, campaign in campaigns:
         out(f"== {name}")
         if isinstance(campaign, EngineUnavailable):
@@ -166,7 +177,7 @@ def _report(proof: ProofResult, searches: list[Exploration], campaigns: Campaign
         out()
     header = ["property", "for all sizes", "explored", *(name for name, _ in campaigns)]
     rows = [
-        [name, _proof_cell(name, proof), _search_cell(name, searches),
+        [name, _proof_cell(name, proof), _search_cell(name, searches) + _future_cell(name, endings),
          *(_engine_cell(name, campaign) for _, campaign in campaigns)]
         for name in NAMES
     ]
@@ -177,7 +188,7 @@ def _report(proof: ProofResult, searches: list[Exploration], campaigns: Campaign
     out()
     out("explored: " + ", ".join(
         f"{r.scope} ({r.distinct:,} states, depth {r.depth})" for r in searches))
-    code = _code(proof, searches, campaigns)
+    code = _code(proof, searches, endings, campaigns)
     out({
         exits.HOLDS: "verdict: holds",
         exits.VIOLATION: "verdict: VIOLATED",
@@ -200,18 +211,20 @@ def _unjudged(campaign: Campaign | EngineUnavailable) -> bool:
         _engine_cell(name, campaign) == "not judged" for name in JUDGED))
 
 
-def _code(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns) -> int:
+def _code(proof: ProofResult, searches: list[Exploration], endings: list[Lasting],
+          campaigns: Campaigns) -> int:
     codes = [exits.UNJUDGED if isinstance(c, EngineUnavailable) else fuzz.code(c)
              for _, c in campaigns]
-    if exits.VIOLATION in codes or any(r.violations for r in searches):
+    if exits.VIOLATION in codes or any(r.violations for r in searches) \
+            or any(r.violations for r in endings):
         return exits.VIOLATION
     if proof.failed or exits.UNJUDGED in codes or any(_unjudged(c) for _, c in campaigns):
         return exits.UNJUDGED
     return exits.HOLDS
 
 
-def _data(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns,
-          code: int) -> dict[str, Any]:
+def _data(proof: ProofResult, searches: list[Exploration], endings: list[Lasting],
+          campaigns: Campaigns, code: int) -> dict[str, Any]:
     return {
         "kvoracle": 1, "kind": "check", "exit_code": code,
         "properties": {
@@ -227,6 +240,7 @@ def _data(proof: ProofResult, searches: list[Exploration], campaigns: Campaigns,
                         for o in proof.obligations],
         "scopes": [{"scope": r.scope, "distinct": r.distinct, "generated": r.generated,
                     "depth": r.depth, "evaluated": r.evaluated} for r in searches],
+        "future": [{k: v for k, v in future.data(r).items() if k != "seconds"} for r in endings],
         "engines": [
             {"engine": n, "not_judged": str(c)} if isinstance(c, EngineUnavailable)
             else fuzz.data(c)

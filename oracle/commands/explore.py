@@ -7,26 +7,30 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from kvoracle.model.scopes import SCOPES
+from kvoracle.model.scopes import SCOPES, Scope
 from kvoracle.model.scopes import scope as find_scope
 from kvoracle.spec.explore import (
     COMPILED,
     TORCH,
     CheckpointRefused,
     Exploration,
+    Lasting,
     Limits,
     NoCompiler,
     NoDevice,
     OutOfMemory,
+    lasting,
     search,
 )
 from kvoracle.spec.explore.checkpoint import Asked, header
-from kvoracle.spec.properties import EVERYTHING, named
+from kvoracle.spec.properties import EVERYTHING, LIVENESS, named
+from kvoracle.spec.variants import Variant
 from kvoracle.spec.variants import variant as find_variant
 
 from .. import exits
 from ..console import Status, note, out, table, write_json
 from ..verify import because, run_lines
+from . import future
 
 NO_COMPILER = "no C compiler: exploring in Python, some hundred times slower"
 
@@ -59,6 +63,8 @@ def _run(arguments: argparse.Namespace) -> int:
     names = dict.fromkeys(arguments.scope or [variant.scope if variant else "seed"])
     scopes = [find_scope(n) for n in (SCOPES if "all" in names else names)]
     properties = [named(n) for n in dict.fromkeys(arguments.property or ())] or None
+    if arguments.liveness:
+        _whole_and_plain(arguments)
     limits = _limits(arguments, len(scopes))
     status = Status()
     results: list[Exploration] = []
@@ -81,11 +87,39 @@ def _run(arguments: argparse.Namespace) -> int:
             note(NO_COMPILER)
         results.append(result)
         _print(result, arguments, limits)
-    code = _code(results)
+    lasted = [_lasting(s, variant, arguments, status) for s in scopes] \
+        if arguments.liveness else []
+    codes = {_code(results), future.code(lasted)}
+    code = next(c for c in (exits.VIOLATION, exits.UNJUDGED, exits.HOLDS) if c in codes)
     if arguments.json is not None:
         write_json(arguments.json, {"kvoracle": 1, "kind": "explore", "exit_code": code,
-                                    "results": [_data(r) for r in results]})
+                                    "results": [_data(r) for r in results],
+                                    "future": [future.data(r) for r in lasted]})
     return code
+
+
+def _lasting(scope: Scope, variant: Variant | None, arguments: argparse.Namespace,
+             status: Status) -> Lasting:
+    """Judge the promises about the future in a scope."""
+    names = dict.fromkeys(arguments.property or LIVENESS)
+    status.show(f"looking for runs of {scope.name} that wait for ever")
+    try:
+        found = lasting(scope, variant, arguments.backend, max_states=arguments.max_states,
+                        properties=[LIVENESS[n] for n in names if n in LIVENESS])
+    finally:
+        status.clear()
+    future.show(found, scope, variant.machine(scope) if variant else scope.machine())
+    return found
+
+
+def _whole_and_plain(arguments: argparse.Namespace) -> None:
+    """What promises about the future cannot be judged with."""
+    if arguments.backend not in (None, COMPILED, "python"):
+        raise exits.UserError(
+            f"--liveness needs the backend {COMPILED} or python, not {arguments.backend}")
+    if arguments.symmetry:
+        raise exits.UserError("--liveness needs every state: fairness tells apart what --symmetry "
+                              "makes one")
 
 
 def _as_kept(arguments: argparse.Namespace, kept: Asked) -> None:

@@ -14,6 +14,7 @@ from .checkpoint import CheckpointRefused
 from .compiled import CompiledBackend
 from .cuda import NoDevice
 from .limits import Limits, OutOfMemory
+from .liveness import Lasso, Lasting, lasting
 from .reference import ReferenceBackend
 from .toolchain import NoCompiler
 
@@ -88,11 +89,14 @@ __all__ = [
     "TORCH",
     "CheckpointRefused",
     "Exploration",
+    "Lasso",
+    "Lasting",
     "Limits",
     "MachineStep",
     "NoCompiler",
     "NoDevice",
     "OutOfMemory",
     "Violation",
+    "lasting",
     "search",
 ]

@@ -155,6 +155,9 @@ class MachineCode:
     ``VALUE`` of statements is the expression whose value is ``y`` after them.
     """
 
+    on_step, on_cut = "emit(k, t, breaks)", "k->cut++"
+    """What is done with a step, and with one that leaves the scope."""
+
     def __init__(self, machine: Machine, scope: Scope, bits: BitLayout, judged: Judged,
                  renamings: Renamings | None = None, chosen: Bound | None = None) -> None:
         """``chosen``: a variable of the machine that ``kv_choose`` gives its value."""
@@ -345,7 +348,7 @@ class MachineCode:
         writes = [line for u in action.updates for line in self._update(u, names)]
         lines = ["word t[W];", "memcpy(t, p, sizeof t);"]
         ends = ""
-        for flag, meaning in (("cut", "k->cut++"), ("negative", "k->negative = 1")):
+        for flag, meaning in (("cut", self.on_cut), ("negative", "k->negative = 1")):
             if any(f"{flag} = 1;" in line for line in writes):
                 lines.insert(1, f"int {flag} = 0;")
                 ends += f"if ({flag}) {meaning}; else "
@@ -355,7 +358,7 @@ class MachineCode:
             if test != "1":
                 lines += [f"    if (k->chosen >> {number} & 1 && !{test})",
                           f"        breaks |= (uint64_t)1 << {number};"]
-        return [*lines, "    emit(k, t, breaks);", "}"]
+        return [*lines, f"    {self.on_step};", "}"]
 
     def _over_step(self, predicate: Predicate, action: Action, names: Names) -> str:
         """What the action does not write is after it as it was before."""

@@ -38,7 +38,7 @@ SMALLEST = 5 * 2**20
 """Bytes without which no search begins."""
 
 
-def _api(made: ctypes.CDLL) -> Any:
+def search_api(made: ctypes.CDLL) -> Any:
     """The functions of search.c with their types."""
     counts, words, whole = ctypes.POINTER(Counts), ctypes.c_void_p, ctypes.c_uint64
     for name, result, arguments in (
@@ -87,7 +87,7 @@ class NativeSearch(PackedSearch):
                          max_states=max_states, find_all=find_all, limits=limits,
                          chosen=chosen, judge=judge)
         self.memory = self.limits.memory or default_memory()
-        self._c = _api(library(self.code.put_into("search.c")))
+        self._c = search_api(library(self.code.put_into("search.c")))
         self._search: int | None = None
 
     def start(self) -> None:

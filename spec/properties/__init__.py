@@ -6,6 +6,7 @@ from kvoracle.model.scopes import nearest
 
 from .connecting import CONNECTING, CONNECTOR_LEMMAS
 from .drafting import DRAFTING, DRAFTING_LEMMAS
+from .liveness import LIVENESS, Duty, Liveness
 from .looking import LOOKING, LOOKING_LEMMAS
 from .property import Property, Seen, Witness
 from .residing import LAG_LEMMAS, RESIDENT_LEMMAS
@@ -38,4 +39,7 @@ def named(name: str) -> Property:
     return EVERYTHING[name]
 
 
-__all__ = ["EVERYTHING", "PLANNING", "PROPERTIES", "Property", "Seen", "Witness", "named"]
+__all__ = [
+    "EVERYTHING", "LIVENESS", "PLANNING", "PROPERTIES", "Duty", "Liveness", "Property", "Seen",
+    "Witness", "named",
+]

@@ -14,13 +14,14 @@ from .tails import UNTOLD
 from .tiers import MISTIERED
 from .transfers import CARELESS
 from .variant import Variant
+from .waiting import STARVING
 
 PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 """Designs of planning: those that the oracle can drive as engines and diagnose by."""
 
 VARIANTS: dict[str, Variant] = {
     v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *MISTIERED, *UNORDERED, *MISTAKEN,
-                        *UNSOUND, *UNTOLD)}
+                        *UNSOUND, *UNTOLD, *STARVING)}
 
 
 def variant(name: str) -> Variant:

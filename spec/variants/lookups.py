@@ -17,10 +17,10 @@ from .variant import Variant
 
 
 def _mistaken(name: str, statement: str, lacks: str, source: str, scope: str,
-              breaks: tuple[str, ...], **rules: Any) -> Variant:
+              breaks: tuple[str, ...], starves: tuple[str, ...] = (), **rules: Any) -> Variant:
     return Variant(name=name, statement=statement, lacks=lacks, source=source,
                    design=Design(seeking=Seeking(**rules)), breaks=breaks, scope=scope,
-                   parts=LOOKUP_PARTS)
+                   starves=starves, parts=LOOKUP_PARTS)
 
 
 # --- groups disagree --------------------------------------------------------------------
@@ -155,7 +155,7 @@ RETRY_FOR_EVER = _mistaken(
     "a lookup may say 'ask again' when everything has answered",
     "telling what is on its way from what is not known",
     "vLLM PR51840, issue #49176: a promotion that has failed, looked for in every step",
-    "verdicts", ("EventuallyAnswered",),
+    "verdicts", ("EventuallyAnswered",), ("EventuallyAnswered",),
     asks_again=lambda answered: True,
 )
 

@@ -13,10 +13,10 @@ from .variant import Variant
 
 
 def _careless(name: str, statement: str, lacks: str, source: str, scope: str,
-              breaks: tuple[str, ...], **rules: Any) -> Variant:
+              breaks: tuple[str, ...], starves: tuple[str, ...] = (), **rules: Any) -> Variant:
     return Variant(name=name, statement=statement, lacks=lacks, source=source,
                    design=Design(care=Care(**rules)), breaks=breaks, scope=scope,
-                   parts=TRANSFER_PARTS)
+                   starves=starves, parts=TRANSFER_PARTS)
 
 
 # --- the fence is missing on a path --------------------------------------------------
@@ -163,7 +163,7 @@ FAILED_KEEPS_ITS_SLOT = _careless(
     "the slot of a key whose store failed is never free again",
     "freeing the slot of a key that is given up",
     "SGLang PR9648: host slots leak when what they were for is gone",
-    "workers", ("NoLeak",),
+    "workers", ("NoLeak",), ("NoLeak",),
     frees_failed=False,
 )
 
@@ -172,7 +172,7 @@ LAST_STORE_WAITS = _careless(
     "planned stores are submitted in a request's next step",
     "submitting the last stores though no request is left",
     "vLLM PR42611: with no next step nothing submits deferred stores",
-    "workers", ("NoStall",),
+    "workers", ("NoStall",), ("EventuallyStored", "NoLeak"),
     submits=lambda running: running,
 )
 
@@ -201,7 +201,7 @@ FAILED_STAYS_PENDING = _careless(
     "a key whose store failed stays pending, and nobody fills it",
     "giving up the key when a copy has failed",
     "Dynamo#3730: kept for ever, since the test for completion is never true",
-    "workers", ("NoLeak",),
+    "workers", ("NoLeak",), ("NoLeak",),
     outcome=lambda failed: ite(failed, PENDING, READY),
 )
 

@@ -14,9 +14,10 @@ from kvoracle.model.scopes import ALL_PARTS, Scope
 class Variant:
     """A design that differs from the reference, and what is expected of it.
 
-    ``breaks`` names the properties it breaks in ``scope``, all of them.  ``lacks`` says in a few
-    words which rule the design lacks: the oracle's diagnosis quotes it.  ``parts`` are those of
-    the machine that has the rule.
+    ``breaks`` names the properties it breaks in ``scope``, all of them; ``starves`` the promises
+    about the future, all that a fair run of that scope breaks.  ``lacks`` says in a few words
+    which rule the design lacks: the oracle's diagnosis quotes it.  ``parts`` are those of the
+    machine that has the rule.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Variant:
     design: Design
     breaks: tuple[str, ...]
     scope: str
+    starves: tuple[str, ...] = ()
     overrides: Mapping[str, ActionFunction] = field(default_factory=dict)
     parts: tuple[Part, ...] = ALL_PARTS
 
