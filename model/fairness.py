@@ -51,6 +51,9 @@ FAIR: tuple[Fair, ...] = (
          "workers report in each step what they are done with, and what went wrong"),
     Fair(("filled", "given_up"), ("t", "g", "c"), "a store under way ends, well or badly"),
     Fair(("tier_answers",), ("r",), "a tier answers, or is taken for absent after some time"),
+    Fair(("lower_ends", "lower_fails"), ("t", "g", "c"), "a copy to a second tier ends, well or "
+                                                         "badly"),
+    Fair(("promote_ends", "read_fails"), ("t", "g", "c"), "a read from it ends, well or badly"),
     Fair(("bring",), ("r", "g", "c", "w"), "another connector's copies are carried out too"),
     Fair(("borrowed_over", "borrowed_dropped"), ("r",), "another connector reports too"),
     Fair(("sent",), ("r",), "another connector reports too"),

@@ -23,12 +23,11 @@ from .labels import Labels
 from .layout import Layout
 from .limits import OutOfMemory, default_memory, default_threads
 from .native import search_api
+from .packed import COMPLETE, ENOUGH, GOES_ON, NONE, SLICE_SECONDS
 from .state_graph import Edge, TooManyStates, Verdict
 from .toolchain import library
 
 WORD = 64
-_NONE = 2**64 - 1
-_COMPLETE, _ENOUGH, _MEMORY = 1, 3, 4
 
 
 class _Verdict(ctypes.Structure):
@@ -129,15 +128,19 @@ class NativeGraph:
         self._search = self._c.kv_open(
             default_memory(), default_threads(), 0, 0, 0, 0, (max_states or 0) and max_states + 1,
             self._bits.pack(self._bits.layout.initial))
-        status = 0
-        while self._search and not status:
-            status = self._c.kv_run(self._search, 0.25)
-        if status == _ENOUGH:
+        status = GOES_ON
+        while self._search and status == GOES_ON:
+            status = self._c.kv_run(self._search, SLICE_SECONDS)
+        if status == ENOUGH:
             raise TooManyStates(f"scope {scope.name} has more than {max_states:,} states")
-        if status == _COMPLETE:
+        counts = self._c.kv_now(self._search).contents if self._search else None
+        needed = self._bytes(counts.distinct, counts.generated) if counts else 0
+        if status == COMPLETE and needed < default_memory():
             self._graph = self._c.kv_graph(self._search)
         if not self._graph:
-            raise OutOfMemory(f"the states and steps of scope {scope.name} do not fit into memory")
+            size = f", {needed / 2**20:,.1f} MiB," if status == COMPLETE else ""
+            raise OutOfMemory(
+                f"the states and steps of scope {scope.name}{size} do not fit into memory")
         self.states: int = self._c.kv_now(self._search).contents.distinct
         self.steps: int = self._c.kv_graph_steps(self._graph)
         self._first = self._c.kv_graph_first(self._graph)
@@ -146,6 +149,12 @@ class NativeGraph:
         self._parents = ctypes.cast(
             self._c.kv_parents(self._search), ctypes.POINTER(ctypes.c_uint32))
         self._words = max(1, -(-len(labels.demands) // WORD))
+
+    def _bytes(self, states: int, steps: int) -> int:
+        """What the graph takes beside the search: see ``Graph`` of graph.c."""
+        bits = 2 * max(1, -(-len(self.labels.demands) // WORD)) \
+            + max(1, -(-len(self.labels.owed) // WORD))
+        return states * (8 * bits + 2 * 8 + 5 * 4) + steps * (4 + 2) * 2
 
     def __del__(self) -> None:
         if self._graph:
@@ -186,10 +195,10 @@ class NativeGraph:
         steps = bytes(i in ending for i in range(len(self.labels.actions)))
         found = _Verdict()
         self._c.kv_graph_judge(self._graph, owed, steps, ctypes.byref(found))
-        if found.fair == _NONE:
+        if found.fair == NONE:
             return Verdict(found.waiting, found.unjudged)
         component = self._c.kv_graph_component(self._graph)
         mine = component[found.fair]
         members = frozenset(i for i in range(self.states) if component[i] == mine)
-        rest = None if found.rest == _NONE else found.rest
+        rest = None if found.rest == NONE else found.rest
         return Verdict(found.waiting, found.unjudged, found.fair, members, rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import random
 from typing import Annotated, Any
 
@@ -16,6 +17,8 @@ from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run
 from kvoracle.model.scopes import COMPOSITIONS, QUEUE_PARTS, SCOPES, Scope
 from kvoracle.model.terms import BOOL, Sort, Term, not_
+from kvoracle.oracle import cli, exits
+from kvoracle.spec.explore import OutOfMemory, native_graph
 from kvoracle.spec.explore.labels import Labels
 from kvoracle.spec.explore.liveness import Lasso, Lasting, lasting
 from kvoracle.spec.explore.native_graph import NativeGraph
@@ -294,5 +297,34 @@ def test_fairness_names_actions_and_their_parameters() -> None:
             assert fair(name) is line
     assert CEASING.keys() <= actions.keys()
     assert not CEASING.keys() & {a for line in FAIR for a in line.actions}
-    assert not any(actions[a].external for line in FAIR for a in line.actions
-                   if a not in ("filled", "given_up", "tier_answers"))
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_explore_shows_these_steps_and_then_for_ever_these(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["explore", "--liveness", "--scope", "seed", "--property", "EventuallyStored"]
+    assert cli.main(asked) == exits.HOLDS
+    assert cli.main([*asked, "--variant", "begins-anew-at-refusal"]) == exits.VIOLATION
+    said = capsys.readouterr().out
+    assert "These 6 steps:" in said and "and from then on, for ever, these:" in said
+    assert said.index("    7  the host pool refuses") > said.index("for ever, these:")
+    assert "replay: kvoracle explore --liveness --scope seed --variant begins-anew-at-refusal " \
+        "--property EventuallyStored" in said
+
+
+def test_explore_says_what_it_could_not_judge(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["explore", "--liveness", "--max-states", "100", "--json", "-"]
+    assert cli.main(asked) == exits.UNJUDGED
+    document = json.loads(capsys.readouterr().out)
+    assert document["future"][0]["stopped"] == "scope seed has more than 100 states"
+
+
+def test_a_graph_that_does_not_fit_is_refused_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_graph, "default_memory", lambda: 16 * 2**20)
+    with pytest.raises(OutOfMemory, match=r"states and steps of scope pair, [0-9.]* MiB, do"):
+        lasting(SCOPES["pair"], None, "compiled")
