@@ -22,7 +22,7 @@ TAIL_COPIED = Variant(
     source="vLLM before PR #44784; PR55055",
     design=Design(storable=_drafters_unknown),
     breaks=("NoVolatileStore", "TrueTails"),
-    scope="tails",
+    scope="tail",
     parts=DRAFTED_PARTS,
 )
 
@@ -33,7 +33,7 @@ TAIL_COPIED_LATE = Variant(
     source="an alternative to vLLM PR #44784, which leaves the tail out of what is planned",
     design=Design(storable=_drafters_unknown, care=Care(holds_tails=True)),
     breaks=("NoVolatileStore",),
-    scope="tails",
+    scope="tail",
     parts=DRAFTED_PARTS,
 )
 
