@@ -28,7 +28,7 @@ from .requests import (
     Tokens,
 )
 from .rules import whole_chunks
-from .terms import Sort, Term, Value, enumeration, exists, forall, implies, ite, not_
+from .terms import Sort, Term, Value, enumeration, exists, forall, implies, ite, lift, not_
 
 BLOCK = Sort("Block", symmetric=True)
 TEXT = Sort("Text", symmetric=True)
@@ -88,10 +88,13 @@ def held_alone(s: View, b: Term, r: Term) -> Term:
 
 def brought(s: View, r: Term, g: Term, c: Term, n: Term) -> Term:
     """Whether a load of the request's first ``n`` tokens brings the chunk: what was found on the
-    GPU it leaves out, since others may read it there (vLLM PR35831, LMCache#2206)."""
+    GPU it leaves out, since others may read it there (vLLM PR35831, LMCache#2206); so it does what
+    has the null block."""
     within: Term = c < chunks_touched(n, s.tokens_per_chunk[g])
     if s.has("sharing") and s.rules.holding.skips_found:
         return within & (s.found[r, g] <= c)
+    if s.has("windows"):
+        return lift(within & s.rules.sliding.brings(c < s.slid[r, g]))
     return within
 
 
@@ -138,7 +141,7 @@ def _found_in_blocks(s: View, r: Request, n: Tokens) -> None:
     s.require(
         "the blocks hold its KV",
         forall(GROUP, CHUNK, WORKER, lambda g, c, w: implies(
-            c < chunks_touched(n, s.tokens_per_chunk[g]),
+            brought(s, r, g, c, n),
             holds(s, s.table[r, g, c], w, r, g, c))),
     )
 

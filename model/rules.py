@@ -32,6 +32,7 @@ from .fencing import CAREFUL, Care
 from .holding import SOUND, Holding
 from .kinds import DOCUMENTED, Seeking
 from .ordering import ORDERLY, Order
+from .sliding import EXACT, Sliding
 from .terms import Value, ite, maximum, minimum, not_
 from .tiering import TIERED, Tier
 
@@ -138,7 +139,7 @@ class Design:
     """The rules in force, one field for each place an engine applies one; those of transfers
     are gathered in ``care``, those of the GPU's blocks in ``holding``, those of streams in
     ``order``, those between connectors in ``sharing``, those of lookups in ``seeking``, those of
-    a second tier in ``tier``."""
+    a second tier in ``tier``, those of windows in ``sliding``."""
 
     storable: Callable[[Claim], Any] = storable
     tokens_counted: Callable[[Any, Any, Any, Any], Any] = tokens_counted
@@ -152,6 +153,7 @@ class Design:
     sharing: Sharing = AWARE
     seeking: Seeking = DOCUMENTED
     tier: Tier = TIERED
+    sliding: Sliding = EXACT
 
 
 REFERENCE = Design()

@@ -31,6 +31,7 @@ from . import (
     tails,
     tiers,
     transfers,
+    windows,
 )
 from .keys import blocks, keys
 from .kinds import FULL, LOCAL, RECURRENT, WINDOW
@@ -63,6 +64,9 @@ TIER_PARTS = (*TRANSFER_PARTS, tiers.part)
 DRAFTED_PARTS = (*TRANSFER_PARTS, drafts.part, tails.part)
 """Transfers of draft groups, whose last position is first a guess."""
 
+WINDOW_PARTS = (*TRANSFER_PARTS, lookup.kinds, windows.part)
+"""Transfers of groups that keep a window."""
+
 STREAM_PARTS = (streams.part, streams.tables)
 """Kernels and copies queued now and run later: what makes the moments of the others true."""
 
@@ -79,6 +83,7 @@ COMPOSITIONS: dict[str, tuple[Part, ...]] = {
     "lagging": LAGGING_PARTS,
     "tiers": TIER_PARTS,
     "drafted": DRAFTED_PARTS,
+    "windows": WINDOW_PARTS,
     "streams": STREAM_PARTS,
 }
 """Parts that go together, each composition proved for all sizes; smaller ones first, since what
@@ -397,6 +402,25 @@ SCOPES: dict[str, Scope] = {
                    Slot=2, Worker=1),
             {"tokens_per_chunk": (2,), "blocks_per_chunk": (1,), "draft": (True,)},
             without=(*_ELSEWHERE, *_FAILURES, "evict", "abort"),
+        ),
+        Scope(
+            "slides",
+            "one request of three chunks, two blocks: its window slides while a store reads",
+            WINDOW_PARTS,
+            _sizes(requests=1, groups=1, tokens=3, chunks=3, blocks=3, Block=2, Text=1, Slot=2,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,), "kind": (WINDOW,)},
+            without=(*_ELSEWHERE, *_FAILURES, *_LOADS, "leave_out", "hand_back", "evict",
+                     "preempt", "sample", "finish", "abort"),
+        ),
+        Scope(
+            "window-loads",
+            "one request of three chunks, two blocks: preempted, and loaded but for the first",
+            WINDOW_PARTS,
+            _sizes(requests=1, groups=1, tokens=3, chunks=3, blocks=3, Block=2, Text=1, Slot=2,
+                   Worker=1),
+            {"tokens_per_chunk": (1,), "blocks_per_chunk": (1,), "kind": (WINDOW,)},
+            without=(*_ELSEWHERE, *_FAILURES, "evict", "sample", "finish", "abort"),
         ),
         Scope(
             "streams",

@@ -45,8 +45,12 @@ def fenced(s: View, writes: Callable[[Term], Value],
            waits: Callable[[Term, Term, Term], Value]) -> Term:
     """Whether no store that must be waited for (by its request, whether it is copied, whether
     it is submitted) reads what is written."""
+    def awaited(q: Term, h: Term, d: Term) -> Value:
+        return s.rules.sliding.still_waits(d < s.slid[q, h]) if s.has("windows") else True
+
     return forall(REQUEST, GROUP, CHUNK, WORKER, lambda q, h, d, w: implies(
         s.flight[q, h, d] & waits(q, s.copied[q, h, d, w], s.submitted[q, h, d])
+        & awaited(q, h, d)
         & writes(s.source[q, h, d]), False))
 
 

@@ -56,9 +56,9 @@ PATTERNS = (
         "Preemption, the end of a request, an abort, a window that slides: each frees blocks, "
         "each needs the fence, and each was fixed by itself.",
         ("vLLM PR48596", "vLLM PR42959", "vLLM PR45357", "vLLM PR56104", "vLLM #46951",
-         "vLLM #52360"),
+         "vLLM #52360", "vLLM #47282"),
         (("no-fence-at-finish", "ReuseFence"), ("no-fence-at-preemption", "ReuseFence"),
-         ("abort-frees-at-once", "ReuseFence"))),
+         ("abort-frees-at-once", "ReuseFence"), ("slides-unfenced", "ReuseFence"))),
     Pattern(
         "Completion taken from one of several",
         "A transfer has several parts: workers, connectors, handles. The first report is taken "

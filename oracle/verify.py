@@ -163,7 +163,7 @@ def because(machine: Machine, scope: Scope, violation: Violation) -> str:
     group = f" in group {where['g']}" if many and "g" in where else ""
     return prop.because(Seen(
         partial(backend.get, last), where, str(where.get("r", "")), group,
-        partial(backend.get, before)))
+        partial(backend.get, before), tuple(p.name for p in machine.parts)))
 
 
 def run_changes(machine: Machine, scope: Scope,

@@ -14,6 +14,7 @@ from .storing import LEMMAS, STORING
 from .streaming import STREAM_LEMMAS, STREAMING
 from .tiering import TIER_LEMMAS, TIERING
 from .transferring import TRANSFER_LEMMAS, TRANSFERRING
+from .windowing import WINDOW_LEMMAS
 
 PLANNING: dict[str, Property] = {p.name: p for p in STORING}
 """The promises about planning, which the oracle's judge holds engines to."""
@@ -28,7 +29,7 @@ EVERYTHING: dict[str, Property] = {
                         *DRAFTING,
                         *LEMMAS, *TRANSFER_LEMMAS, *STREAM_LEMMAS, *CONNECTOR_LEMMAS,
                         *TIER_LEMMAS, *LOOKING_LEMMAS, *RESIDENT_LEMMAS, *LAG_LEMMAS,
-                        *DRAFTING_LEMMAS)}
+                        *DRAFTING_LEMMAS, *WINDOW_LEMMAS)}
 """The promises and the strengthening invariants that carry their proofs."""
 
 

@@ -24,7 +24,8 @@ class Seen:
 
     ``get(variable, *index)`` reads the state (``before`` the one before, for steps); ``where``
     holds the values of the property's parameters; ``request`` is how the request is called.
-    ``group`` is " in group 1", or "" where there is only one.
+    ``group`` is " in group 1", or "" where there is only one; ``parts`` names the parts of a
+    machine with more than planning.
     """
 
     get: Callable[..., int]
@@ -32,6 +33,11 @@ class Seen:
     request: str
     group: str
     before: Callable[..., int] | None = None
+    parts: tuple[str, ...] = ()
+
+    def has(self, part: str) -> bool:
+        """Whether the machine has the part."""
+        return part in self.parts
 
     def of(self, variable: str) -> int:
         """A variable's value for the request, and for the group if it has one."""

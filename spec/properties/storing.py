@@ -111,6 +111,10 @@ def _behind_the_cursor_declined(s: View, r: Request, g: Group, c: Chunk) -> Any:
     return (c < s.cursor[r, g]) & (s.mark[r, g, c] == COVERED)
 
 
+def _null_passed(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return (c < s.cursor[r, g]) & (c < s.slid[r, g]) & (s.mark[r, g, c] == COVERED)
+
+
 def _refused_after_a_store(s: View, r: Request, g: Group) -> Any:
     return s.excused[r] & (s.cursor[r, g] > 0) & (s.life[r] == RUNNING)
 
@@ -126,6 +130,8 @@ NO_HOLE = Property(
     witnesses=(
         Witness("a chunk behind the cursor was declined", _behind_the_cursor_declined),
         Witness("an offer is refused after an earlier store", _refused_after_a_store),
+        Witness("a chunk behind the cursor has the null block, and was not stored", _null_passed,
+                ("windows",)),
     ),
     bugs=("vLLM#46971", "vLLM#26329", "vLLM PR27697", "vLLM#33864"),
     parts=PLANNING,
@@ -144,6 +150,8 @@ def _not_final(seen: Seen) -> str:
     chunk = f"chunk {seen.where['c']} of request {seen.request}{seen.group}"
     if seen.where["c"] >= whole:
         return f"{chunk} is stored, and the chunks wholly computed are {whole}"
+    if seen.has("windows"):
+        return f"{chunk} is stored, and its list has the null block there"
     return f"{chunk}, a draft group's, is stored while its last position may still be rewritten"
 
 
@@ -228,6 +236,8 @@ def _eventually_stored(s: View, r: Request, g: Group) -> Any:
     at_rest = planned_for(s, r) & not_(offered | declined)
     if s.has("slots"):
         at_rest &= exists(SLOT, lambda h: is_free(s, h))
+    if s.has("windows"):
+        at_rest &= not_(s.possible("pass_over", r=r, g=g))
     return implies(at_rest, REFERENCE.storable(claim(s, r, g, REFERENCE)) <= s.cursor[r, g])
 
 

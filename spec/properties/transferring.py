@@ -7,6 +7,7 @@ from typing import Any
 from kvoracle.model.fencing import MISSING, PENDING, READY
 from kvoracle.model.hits import chunks_touched
 from kvoracle.model.keys import Chunk
+from kvoracle.model.kinds import needed
 from kvoracle.model.lag import NOTHING
 from kvoracle.model.loads import loads
 from kvoracle.model.machine import View
@@ -53,6 +54,11 @@ def _loading(s: View, r: Any, g: Any, c: Any) -> Any:
 
 def _no_load(s: View, r: Any) -> Any:
     return s.hit[r] == 0 if s.has("loads") else True
+
+
+def _kept(s: View, r: Any, g: Any, c: Any) -> Any:
+    """Whether the request's list has a block for the chunk, and not the null block."""
+    return s.slid[r, g] <= c if s.has("windows") else True
 
 
 def _computed(s: View, r: Any, g: Any) -> Any:
@@ -160,6 +166,10 @@ def _ended_before_its_step(s: View, r: Request) -> Any:
     return ended(s, r) & (s.ahead[r] != NOTHING)
 
 
+def _reads_behind_a_window(s: View, r: Request, g: Group, c: Chunk) -> Any:
+    return s.flight[r, g, c] & (s.life[r] == RUNNING) & (c < s.slid[r, g])
+
+
 def _aborted_while_loading(s: View, r: Request) -> Any:
     return (s.life[r] == ABORTED) & (s.hit[r] > 0)
 
@@ -182,6 +192,8 @@ REUSE_FENCE = Property(
                 ("loads",)),
         Witness("a request has ended before its next step has run", _ended_before_its_step,
                 ("lag",)),
+        Witness("a store reads a block that its request's window has left", _reads_behind_a_window,
+                ("windows",)),
     ),
     bugs=("vLLM#46951", "vLLM#52360", "vLLM PR48596", "vLLM PR41956", "SGLang PR28468",
           "vLLM PR45357", "LMCache#2206"),
@@ -282,16 +294,26 @@ LOAD_READY = Property(
 
 
 def _loaded_bytes(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
-    return implies(
-        (s.life[r] == RUNNING) & (c < _computed(s, r, g)),
-        holds(s, s.table[r, g, c], w, r, g, c),
-    )
+    mine = holds(s, s.table[r, g, c], w, r, g, c)
+    behind = (s.life[r] == RUNNING) & (c < _computed(s, r, g))
+    if s.has("windows"):
+        read = needed(s.kind[g], s.reach[g], s.tokens_per_chunk[g], s.computed[r], c)
+        return implies(behind, implies(read, _kept(s, r, g, c)) & implies(_kept(s, r, g, c), mine))
+    return implies(behind, mine)
 
 
 def _not_its_own(seen: Seen) -> str:
-    b = seen.get("table", *(seen.where[k] for k in "rgc"))
+    at = tuple(seen.where[k] for k in "rgc")
+    b = seen.get("table", *at)
+    if seen.has("windows") and at[2] < seen.get("slid", *at[:2]):
+        return (f"request {seen.request} runs, and reads chunk {at[2]}{seen.group}, which has no "
+                "block any more")
     return (f"request {seen.request} runs, and where it reads chunk {seen.where['c']}{seen.group}, "
             f"in block {b} of worker {seen.where['w']}, lies {_in_block(seen, b)}")
+
+
+def _loaded_in_part(s: View, r: Request, g: Group) -> Any:
+    return (s.hit[r] > 0) & (s.slid[r, g] > 0)
 
 
 def _second_half(s: View, r: Request) -> Any:
@@ -306,7 +328,11 @@ LOADED_BYTES = Property(
     source="vLLM PR31341; SGLang PR31427",
     function=_loaded_bytes,
     because=_not_its_own,
-    witnesses=(Witness("a request decodes", _second_half),),
+    witnesses=(
+        Witness("a request decodes", _second_half),
+        Witness("a request is loaded without what it will not read", _loaded_in_part,
+                ("windows",)),
+    ),
     bugs=("SGLang PR31427", "vLLM PR42959"),
     parts=("pool",),
     family=TRANSFERS,
@@ -589,8 +615,8 @@ def _lemma(name: str, statement: str, why: str, supports: str, function: Any, be
 
 
 def _own_blocks(s: View, r: Request, g: Group, c: Chunk) -> Any:
-    return implies((lives(s, r) | not_(_no_load(s, r))) & (c < s.allocated[r, g]),
-                   _in_place(s, r, g, c, HOLDS))
+    return implies((lives(s, r) | not_(_no_load(s, r))) & (c < s.allocated[r, g])
+                   & _kept(s, r, g, c), _in_place(s, r, g, c, HOLDS))
 
 
 OWN_BLOCKS = _lemma(
@@ -619,7 +645,8 @@ SOLE_OWNER = _lemma(
 
 def _left_blocks(s: View, r: Request, g: Group, c: Chunk) -> Any:
     told = s.blocks[r, g] // s.blocks_per_chunk[g]
-    return implies(ended(s, r) & _no_load(s, r) & (c < told), _in_place(s, r, g, c, LEFT))
+    return implies(ended(s, r) & _no_load(s, r) & (c < told) & _kept(s, r, g, c),
+                   _in_place(s, r, g, c, LEFT))
 
 
 LEFT_BLOCKS = _lemma(
@@ -635,7 +662,8 @@ LEFT_BLOCKS = _lemma(
 def _left_bytes(s: View, r: Request, g: Group, c: Chunk, w: Worker) -> Any:
     told = s.blocks[r, g] // s.blocks_per_chunk[g]
     return implies(
-        ended(s, r) & _no_load(s, r) & (c < told) & (c < _computed(s, r, g)),
+        ended(s, r) & _no_load(s, r) & (c < told) & (c < _computed(s, r, g))
+        & _kept(s, r, g, c),
         holds(s, s.table[r, g, c], w, r, g, c))
 
 

@@ -15,13 +15,14 @@ from .tiers import MISTIERED
 from .transfers import CARELESS
 from .variant import Variant
 from .waiting import STARVING
+from .windows import MISSLID
 
 PLANNERS: dict[str, Variant] = {v.name: v for v in ALL}
 """Designs of planning: those that the oracle can drive as engines and diagnose by."""
 
 VARIANTS: dict[str, Variant] = {
     v.name: v for v in (*ALL, *CARELESS, *FAILING, *UNAWARE, *MISTIERED, *UNORDERED, *MISTAKEN,
-                        *UNSOUND, *UNTOLD, *STARVING)}
+                        *UNSOUND, *UNTOLD, *STARVING, *MISSLID)}
 
 
 def variant(name: str) -> Variant:

@@ -27,6 +27,7 @@ from kvoracle.model.kinds import (
     worth_it,
 )
 from kvoracle.model.simplify import OPERATIONS
+from kvoracle.model.sliding import passed
 from kvoracle.model.terms import Bound, Literal, Op, Quantified, Sort, Term
 
 NUMBER = Sort("Number")
@@ -135,3 +136,12 @@ def test_rules_on_terms_have_the_values_of_those_on_numbers(
 def test_the_documented_rules_are_those_of_the_page() -> None:
     for field in fields(Seeking):
         assert getattr(DOCUMENTED, field.name) is getattr(kinds, field.name)
+
+
+@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("reach", range(1, 5))
+def test_a_position_is_passed_if_no_later_one_reads_it(kind: int, reach: int) -> None:
+    for n in range(12):
+        for p in range(n):
+            later = any(reads(kind, reach, m, p) for m in range(n, 24))
+            assert bool(passed(kind, reach, n, p)) == (not later)

@@ -21,6 +21,7 @@ from kvoracle.model.scopes import (
     STREAM_PARTS,
     TIER_PARTS,
     TRANSFER_PARTS,
+    WINDOW_PARTS,
     UnknownName,
 )
 from kvoracle.spec.explore import Exploration
@@ -33,6 +34,7 @@ from kvoracle.spec.properties.storing import LEMMAS, STORING
 from kvoracle.spec.properties.streaming import STREAM_LEMMAS, STREAMING
 from kvoracle.spec.properties.tiering import TIER_LEMMAS, TIERING
 from kvoracle.spec.properties.transferring import TRANSFER_LEMMAS, TRANSFERRING
+from kvoracle.spec.properties.windowing import WINDOW_LEMMAS
 from kvoracle.spec.variants import VARIANTS
 
 WITNESSES = [(p.name, w.name) for p in PROPERTIES.values() for w in p.witnesses]
@@ -88,6 +90,7 @@ def test_a_property_applies_only_where_its_parts_are() -> None:
         (LAGGING_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in LAG_LEMMAS}),
         (TIER_PARTS, planned - {"TailNotHeld"} | moved | tiered),
         (DRAFTED_PARTS, planned | moved | {p.name for p in (*DRAFTING, *DRAFTING_LEMMAS)}),
+        (WINDOW_PARTS, planned - {"TailNotHeld"} | moved | {p.name for p in WINDOW_LEMMAS}),
         (STREAM_PARTS, queued),
         (LOOKUP_PARTS, looked | {"CountsInOrder"}),
     ):

@@ -99,6 +99,10 @@ SHORTEST = {  # steps of a shortest run to each property that breaks
     "never-complete": {"NoStall": 10},
     "pins-kept-at-abort": {"RefExact": 18},
     "strict-queue": {},
+    "slides-unfenced": {"ReuseFence": 11, "TrueBytes": 14},
+    "null-stored": {"NoVolatileStore": 9, "ReuseFence": 9, "TrueBytes": 12},
+    "null-loaded": {"ReuseFence": 19, "LoadedBytes": 22},
+    "slides-too-early": {"LoadedBytes": 5},
 }
 
 
