@@ -21,8 +21,8 @@ CHECK = "prove, explore and run engines; one table"
 DEFAULT_OUT = "kvoracle-findings"
 FILES = ("junit", "sarif", "html", "svg", "repro", "markdown")
 """Options that name a file to write, beside ``--json``."""
-COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "engines", "export", "mutants",
-            "explain", "matrix", "bisect")
+COMMANDS = ("check", "prove", "explore", "fuzz", "replay", "explain", "matrix", "bisect", "engines",
+            "export", "mutants")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -95,12 +95,16 @@ def prove(variant: Variant | None = None, properties: Iterable[Property] | None 
     for name, machine in machines_of(variant).items():
         if wanted is not None and not any(p.applies(machine) for p in wanted):
             continue
-        proof = Proof(machine, wanted, smaller=smaller)
-        decided = []
-        for o in proof.obligations():
-            if progress is not None:
-                progress(str(o))
-            decided.append(o)
+        # In a larger composition a property may lean on lemmas of another family: then on all.
+        for chosen in (wanted, None) if variant is None and wanted is not None else (wanted,):
+            proof = Proof(machine, chosen, smaller=smaller)
+            decided = []
+            for o in proof.obligations():
+                if progress is not None:
+                    progress(str(o))
+                decided.append(o)
+            if all(o.answer.verdict == "proved" for o in decided):
+                break
         if any(o.answer.verdict != "proved" for o in decided):
             # Something is broken: what was proved on its assumption is decided again without it.
             decided = proof.settled(decided)

@@ -49,7 +49,8 @@ def test_engines_of_this_package_call_themselves_by_their_names(name: str) -> No
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    ("", "no engine ''; there are: impl, model, model:VARIANT, vllm==VERSION, vllm@PATH"),
+    ("", "no engine ''; there are: impl, model, model:VARIANT, vllm==VERSION, "
+         "vllm==VERSION:FAULT, vllm@PATH"),
     ("imp", "did you mean impl"),
     ("IMPL", "there are: impl"),
     ("modle", "did you mean model"),
