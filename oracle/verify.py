@@ -49,16 +49,18 @@ class ProofResult:
 
     variant: str | None
     obligations: list[Shown] = field(default_factory=list)
+    responses: list[Shown] = field(default_factory=list)
+    """Of what ends under fairness; they assume the invariants that the obligations prove."""
 
     @property
     def failed(self) -> list[Shown]:
         """Those not proved."""
-        return [o for o in self.obligations if o.verdict != "proved"]
+        return [o for o in (*self.obligations, *self.responses) if o.verdict != "proved"]
 
     @property
     def seconds(self) -> float:
         """Solver time, all together."""
-        return sum(o.seconds for o in self.obligations)
+        return sum(o.seconds for o in (*self.obligations, *self.responses))
 
     def of(self, name: str) -> list[Shown]:
         """The obligations of a property, and of the lemmas that carry it."""
@@ -87,17 +89,18 @@ def machines_of(variant: Variant | None) -> dict[str, Machine]:
 def prove(variant: Variant | None = None, properties: Iterable[Property] | None = None,
           progress: Callable[[str], None] | None = None) -> ProofResult:
     """Decide every obligation of a design (Z3 is imported here, not before)."""
-    from kvoracle.spec.prove.obligations import Proof
+    from kvoracle.spec.prove.ranking import Responses
 
     wanted = None if properties is None else list(properties)
+    names = None if wanted is None else [p.name for p in wanted]
     result = ProofResult(variant.name if variant else None)
-    smaller: dict[str, Proof] = {}
+    smaller: dict[str, Responses] = {}
     for name, machine in machines_of(variant).items():
         if wanted is not None and not any(p.applies(machine) for p in wanted):
             continue
         # In a larger composition a property may lean on lemmas of another family: then on all.
         for chosen in (wanted, None) if variant is None and wanted is not None else (wanted,):
-            proof = Proof(machine, chosen, smaller=smaller)
+            proof = Responses(machine, chosen, smaller=smaller)
             decided = []
             for o in proof.obligations():
                 if progress is not None:
@@ -112,6 +115,10 @@ def prove(variant: Variant | None = None, properties: Iterable[Property] | None 
             Shown(name, o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame,
                   o.as_in)
             for o in decided
+        ]
+        result.responses += [
+            Shown(name, o.property, o.action, o.answer.verdict, o.answer.seconds, o.by_frame)
+            for o in proof.responses(names)
         ]
         smaller[name] = proof
     return result

@@ -8,14 +8,15 @@ from dataclasses import asdict
 from typing import Any
 
 from kvoracle.model.scopes import SCOPES
-from kvoracle.spec.explore import Violation
-from kvoracle.spec.properties import PROPERTIES, named
+from kvoracle.spec.explore import Lasting, Violation, lasting
+from kvoracle.spec.properties import LIVENESS, PROPERTIES, Property, named
 from kvoracle.spec.variants import Variant
 from kvoracle.spec.variants import variant as find_variant
 
 from .. import exits
 from ..console import Status, note, out, table, write_json
 from ..verify import ProofResult, Shown, because, counterexample, prove, run_lines
+from . import future
 from .explore import replay_line
 
 Examples = dict[str, tuple[str, Violation] | None]
@@ -40,16 +41,52 @@ def run(arguments: argparse.Namespace) -> int:
             status.show(f"searching for a run that breaks {name}")
             found[name] = counterexample(name, variant)
     status.clear()
+    endless = _endless(result, variant, properties, status)
     _print(result, seconds)
-    if result.failed:
+    if result.failed or endless is not None:
         _print_failures(result, found, variant)
+        if endless is not None and variant is not None:
+            bounds = SCOPES[endless.scope]
+            out()
+            future.show(endless, bounds, variant.machine(bounds))
     else:
         out(f"proved for all sizes: {len(result.obligations)} obligations, "
             f"{', '.join(wanted)}")
-    code = _code(result, found)
+    if result.responses:
+        out(_under_fairness(result))
+    code = exits.VIOLATION if endless is not None and endless.violations else _code(result, found)
     if arguments.json is not None:
         write_json(arguments.json, _data(result, found, seconds, code))
     return code
+
+
+def _endless(result: ProofResult, variant: Variant | None, properties: list[Property] | None,
+             status: Status) -> Lasting | None:
+    """The runs of a variant that wait for ever, if it is one that has them."""
+    if variant is None or not variant.starves:
+        return None
+    asked = [LIVENESS[n] for n in variant.starves
+             if properties is None or n in {p.name for p in properties}]
+    status.show(f"looking for runs of {variant.scope} that wait for ever")
+    found = lasting(SCOPES[variant.scope], variant, properties=asked)
+    status.clear()
+    return found if found.violations else None
+
+
+def _under_fairness(result: ProofResult) -> str:
+    """What ends, in one line for each response, by its compositions."""
+    kinds: dict[str, dict[str, bool]] = {}
+    for o in result.responses:
+        machines = kinds.setdefault(o.property.split(":")[0], {})
+        machines[o.machine] = machines.get(o.machine, True) and o.verdict == "proved"
+    lines = []
+    for what, machines in kinds.items():
+        count = sum(o.property.startswith(f"{what}:") for o in result.responses)
+        parts = [f"{verdict} of {', '.join(of)}" for verdict, of in (
+            ("proved", [m for m, proved in machines.items() if proved]),
+            ("NOT PROVED", [m for m, proved in machines.items() if not proved])) if of]
+        lines.append(f"under fairness, {what}: {'; '.join(parts)} ({count} obligations)")
+    return "\n".join(lines)
 
 
 def _code(result: ProofResult, found: Examples) -> int:
@@ -102,6 +139,7 @@ def _data(result: ProofResult, found: Examples, seconds: float, code: int) -> di
         "seconds": seconds,
         "proved": not result.failed,
         "obligations": [asdict(o) for o in result.obligations],
+        "under_fairness": [asdict(o) for o in result.responses],
         "counterexamples": {
             name: None if example is None else {
                 "scope": example[0],

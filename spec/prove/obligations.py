@@ -348,7 +348,7 @@ class Proof:
             if wanted.is_step:
                 formula = t.formula(predicate.term, values, after=behind)
             else:
-                formula = t.formula(predicate.term, values, before=_constants_aside(t, behind))
+                formula = t.formula(predicate.term, values, before=constants_aside(t, behind))
             return [*enabled, *typed], formula
 
         says = said(predicate), changed(action, read)
@@ -367,7 +367,7 @@ class Proof:
         return _Goal(f"{variable.name} in range", action.name, says, self._required(action), asked)
 
 
-def _constants_aside(translator: Translator, behind: Reader) -> Reader:
+def constants_aside(translator: Translator, behind: Reader) -> Reader:
     """Constants of a scope read the same before and behind an action."""
 
     def read(variable: Variable, index: Sequence[Formula]) -> Formula:
