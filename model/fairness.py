@@ -33,6 +33,7 @@ FAIR: tuple[Fair, ...] = (
                                "those that can: a scheduler that finds no room takes some"),
     Fair(("run_ahead",), ("r",), "a step that was dispatched runs"),
     Fair(("blocks_told",), ("r", "g"), "the planner is told what was allocated in the same step"),
+    Fair(("hand_back",), ("r",), "a request that waits gives back a list that is of no use"),
     Fair(("load_hit",), ("r",), "what was promised is loaded when there is room"),
     # the planner
     Fair(("plan_store",), ("r", "g"), "each step the planner looks at every request that it "
@@ -63,6 +64,7 @@ aborts, resets, refusals, evictions, the choice to load, failures."""
 
 CEASING: Mapping[str, str] = {
     "reset": "whoever resets the pool for ever does not want it to hold anything",
+    "leave_out": "blocks are left out for a load, and a load that is not to be had is given up",
     "copy_out_fails": "a worker that fails every time is broken, and is replaced",
     "copy_in_fails": "a worker that fails every time is broken, and is replaced",
 }
