@@ -128,6 +128,9 @@ def mutants(machine: Machine) -> tuple[Mutant, ...]:
     return tuple(made)
 
 
+_ENTERED = frozenset({"and", "or", "not", "implies", "ite"})
+"""What is made of conditions and branches."""
+
 _Change = tuple[str, str, str, Place, Term]
 """Where in words, kind, what in words, place, the term that is put there."""
 
@@ -152,10 +155,14 @@ def _changes(action: Action) -> Iterator[_Change]:
 
 
 def _inside(where: str, term: Term, place: Place) -> Iterator[_Change]:
-    """The changes of a term and of everything in it."""
+    """The changes of a term, and of the conditions and branches in it.
+
+    The arithmetic that conditions compare is not changed: it is that of the rules, which a
+    machine reads in many places, and of which the variants are the mutants.
+    """
     for kind, what, changed in _of_node(term):
         yield where, kind, what, place, changed
-    if isinstance(term, (Op, Quantified)):
+    if isinstance(term, Quantified) or (isinstance(term, Op) and term.name in _ENTERED):
         for i, part in enumerate(children(term)):
             yield from _inside(where, part, place.inner(i))
 
