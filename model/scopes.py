@@ -257,6 +257,16 @@ SCOPES: dict[str, Scope] = {
             without=(*_ELSEWHERE, *_FAILURES, "evict", "finish", "abort"),
         ),
         Scope(
+            "two-groups",
+            "one request, two groups, two blocks and slots: which group's chunk lies where",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=2, tokens=2, chunks=1, blocks=1, Block=2, Text=1, Slot=2,
+                   Worker=1),
+            {"tokens_per_chunk": (1, 1), "blocks_per_chunk": (1, 1)},
+            without=("retire", "settle", "refuse", "fall_short", *_FAILURES, "sample", "finish",
+                     "abort"),
+        ),
+        Scope(
             "slots",
             "two requests of two texts, one slot: its key is loaded, goes, another takes its place",
             TRANSFER_PARTS,
@@ -515,6 +525,15 @@ SCOPES: dict[str, Scope] = {
 LARGE: dict[str, Scope] = {
     scope.name: scope
     for scope in (
+        Scope(
+            "two-groups-deep",
+            "the request and the groups of two-groups, to the request's end and its forgetting",
+            TRANSFER_PARTS,
+            _sizes(requests=1, groups=2, tokens=2, chunks=1, blocks=1, Block=2, Text=1, Slot=2,
+                   Worker=1),
+            {"tokens_per_chunk": (1, 1), "blocks_per_chunk": (1, 1)},
+            without=("settle", "refuse", "fall_short", "copy_in_fails"),
+        ),
         Scope(
             "pair-deep",
             "the two requests of pair, each as large as that of seed and one token longer",
