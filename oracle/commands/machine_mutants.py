@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kvoracle.model.scopes import SCOPES, scope
+from kvoracle.model.scopes import scope
 from kvoracle.spec.explore.toolchain import NoCompiler
 from kvoracle.spec.mutants.alike import proved_same
-from kvoracle.spec.mutants.kill import Outcome, kill_table
+from kvoracle.spec.mutants.kill import TRIED, Outcome, kill_table
 from kvoracle.spec.mutants.operators import KINDS
 from kvoracle.spec.mutants.reasons import REASONS, Explained, explain
 from kvoracle.spec.properties import EVERYTHING
@@ -21,7 +21,7 @@ from ..console import Status, note, out, table, write_json
 
 def run(arguments: argparse.Namespace) -> int:
     """The kill table of the named scopes' machines, or of all."""
-    names = [scope(n).name for n in dict.fromkeys(arguments.scope or SCOPES)]
+    names = [scope(n).name for n in dict.fromkeys(arguments.scope or TRIED)]
     status = Status()
 
     def done(name: str, n: int, of: int) -> None:
@@ -31,9 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
         outcomes = kill_table(names, arguments.jobs, done)
     except NoCompiler as error:
         raise exits.UserError(str(error), exits.UNJUDGED) from None
-    status.clear()
-    whole = set(names) == set(SCOPES)
+    status.show("proving of survivors that they are the same machine")
+    whole = set(names) >= set(TRIED)
     explained = explain(outcomes, REASONS, proved_same)
+    status.clear()
     idle = [n for n in EVERYTHING if not any(n in o.killers for o in outcomes)] if whole else []
     _print(outcomes, explained, idle, arguments.all)
     code = _code(explained, idle, whole)

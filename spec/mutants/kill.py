@@ -10,20 +10,29 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kvoracle.model.scopes import SCOPES, scope
+from kvoracle.model.terms import variables_read
 
 from ..explore.limits import Limits
 from ..explore.native import NativeSearch, Verdict
-from ..properties import EVERYTHING
+from ..properties import EVERYTHING, Property
 from .operators import Mutant, folded, mutants
 from .schema import WHICH, schema
 
-MOST_STATES = 3_000_000
-"""In one search of a mutant; the scopes themselves have less than a tenth of it."""
+MOST_STATES = 1_000_000
+"""In one search of a mutant: several times what the scopes tried have."""
+
+LEFT_OUT = frozenset({"pair", "slots", "resets", "promotions", "found-loads", "overwrites"})
+"""Scopes with more than some 100,000 states: tried only where they are named."""
+
+TRIED = tuple(name for name in SCOPES if name not in LEFT_OUT)
+
+ALONE = 40
+"""Mutants that are tried for a property that others were always quicker than."""
 
 _MEMORY = 1 << 30
 
@@ -60,12 +69,17 @@ class Trial:
 
 @dataclass
 class Outcome:
-    """One mutant: its kind, what killed it and where, or what is seen of it where nothing did."""
+    """One mutant: its kind, what killed it and where, or what is seen of it where nothing did.
+
+    ``alone`` are properties, each with its scope, that were found broken when nothing else was
+    asked about.
+    """
 
     name: str
     action: str
     kind: str
     trials: list[Trial] = field(default_factory=list)
+    alone: dict[str, str] = field(default_factory=dict)
 
     @property
     def killed(self) -> bool:
@@ -83,7 +97,8 @@ class Outcome:
         """The properties broken by the first run that breaks one; the witness lost, if none is."""
         for trial in self.trials:
             if trial.fate == "killed":
-                return trial.verdict.broken or ("a count falls below 0",)
+                broken = trial.verdict.broken or ("a count falls below 0",)
+                return (*broken, *(p for p in self.alone if p not in broken))
         for trial in self.trials:
             if trial.fate == "witness":
                 return tuple(sorted({p for p, _ in trial.reference.seen - trial.verdict.seen}))
@@ -94,7 +109,7 @@ Done = Callable[[str, int, int], None]
 """Told the scope, how many of its trials are done, and of how many."""
 
 
-def kill_table(names: Iterable[str] = tuple(SCOPES), jobs: int | None = None,
+def kill_table(names: Iterable[str] = TRIED, jobs: int | None = None,
                done: Done | None = None) -> list[Outcome]:
     """Every mutant of the named scopes' machines, each tried in the scopes that have it, the
     smallest first, until a property is broken.
@@ -116,7 +131,53 @@ def kill_table(names: Iterable[str] = tuple(SCOPES), jobs: int | None = None,
                     Trial(found[k].name, name, verdict, reference[name]))
                 if done is not None:
                     done(name, n, len(wanted))
+        found_alone = pool.imap(_alone, list(_unseen(outcomes.values())), chunksize=1)
+        for name, scope_name, mutant in filter(None, found_alone):
+            outcomes[mutant].alone[name] = scope_name
     return list(outcomes.values())
+
+
+def _unseen(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Each property that is never the first to be broken, with the mutants, and the scopes that
+    killed them, in which it may be broken as well."""
+    killed = [o for o in outcomes if o.killed]
+    first = {p for o in killed for p in o.killers}
+    for p in EVERYTHING.values():
+        if p.name not in first and not p.derived:
+            yield p.name, [(next(t.scope for t in o.trials if t.fate == "killed"), o.name)
+                           for o in killed]
+
+
+def _alone(asked: tuple[str, list[tuple[str, str]]]) -> tuple[str, str, str] | None:
+    """The first mutant, and the scope, in which the property is broken when it alone is asked
+    about; at most `ALONE` are tried."""
+    name, places = asked
+    tried = 0
+    for where, mutant in places:
+        made = _trials_of(where, compiled=True)
+        assert made.search is not None
+        prop = next((p for p in made.search.known if p.name == name), None)
+        k = next((i for i, m in enumerate(made.mutants) if m.name == mutant), None)
+        if prop is None or k is None or not _reads(prop, where, made.mutants[k].action):
+            continue
+        before, made.search.chosen = made.search.chosen, [prop]
+        try:
+            if made.search.verdict(k).broken:
+                return name, where, mutant
+        finally:
+            made.search.chosen = before
+        tried += 1
+        if tried == ALONE:
+            break
+    return None
+
+
+def _reads(prop: Property, where: str, action: str) -> bool:
+    """Whether the action writes what the property reads."""
+    machine = scope(where).machine()
+    read = frozenset[str]() if prop.is_step else variables_read(
+        prop.over_states(machine).term)
+    return prop.is_step or bool(read & machine.actions[action].written)
 
 
 @dataclass

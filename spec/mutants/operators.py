@@ -94,11 +94,12 @@ def rewritten(action: Action, put: Callable[[Place, Term], Term | None]) -> Acti
 
 def _put_in(term: Term, place: Place, put: Callable[[Place, Term], Term | None]) -> Term:
     inner = term
-    if isinstance(term, Op):
-        inner = Op(term.name, tuple(_put_in(a, place.inner(i), put)
-                                    for i, a in enumerate(term.args)))
-    elif isinstance(term, Quantified):
-        inner = Quantified(term.every, term.bounds, _put_in(term.body, place.inner(0), put))
+    if isinstance(term, (Op, Quantified)):
+        parts = children(term)
+        changed = tuple(_put_in(p, place.inner(i), put) for i, p in enumerate(parts))
+        if any(a is not b for a, b in zip(parts, changed)):
+            inner = Op(term.name, changed) if isinstance(term, Op) \
+                else Quantified(term.every, term.bounds, changed[0])
     new = put(place, inner)
     return inner if new is None else new
 

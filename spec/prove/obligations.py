@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import z3
 
-from kvoracle.model.machine import Action, Machine, Predicate
+from kvoracle.model.machine import Action, Assign, Machine, Predicate, Update
 from kvoracle.model.scopes import nearest
 from kvoracle.model.terms import Bound, Term, Variable, variables_read
 
@@ -68,6 +68,22 @@ class _Goal:
     says: Shape
     guard: frozenset[Shape]
     asked: Callable[[], tuple[list[Formula], Formula]] | None
+
+
+COMPARING = 5
+"""The part of an obligation's effort that a comparison takes: what is the same is so for plain
+reasons, or is not found to be."""
+
+
+def _terms(update: Update) -> tuple[Term, ...]:
+    """What an update is made of."""
+    where = update.index if isinstance(update, Assign) else (update.condition,)
+    return (*where, update.value)
+
+
+def _differ(mine: Sequence[Term], theirs: Sequence[Term]) -> bool:
+    """Whether they are not the very same terms."""
+    return len(mine) != len(theirs) or any(a is not b for a, b in zip(mine, theirs))
 
 
 @dataclass(frozen=True)
@@ -193,18 +209,28 @@ class Proof:
         action, t = self.machine.actions[other.name], self._translator
         known = [k.formula for k in self._known()]
         values, enabled = self._enabled(action)
-        also = t.formula(other.guard, values)
-        less = decide([*known, *enabled], also, self.effort)
-        more = decide([*known, *enabled[:-1], also], enabled[-1], self.effort)
+        less = more = True
+        if _differ([r.term for r in action.requirements], [r.term for r in other.requirements]):
+            also = t.formula(other.guard, values)
+            less = self._follows([*known, *enabled], also)
+            more = self._follows([*known, *enabled[:-1], also], enabled[-1])
+            enabled = [*enabled, also]
         differing = []
         for name in sorted(action.written | other.written):
+            mine, theirs = ([u for u in a.updates if u.variable.name == name]
+                            for a in (action, other))
+            if not _differ([t for u in mine for t in _terms(u)],
+                           [t for u in theirs for t in _terms(u)]):
+                continue
             variable = self.machine.variables[name]
             index = [z3.Int(f"at!{k}") for k in range(len(variable.domain))]
             pair = [t.behind(a, values)(variable, index) for a in (action, other)]
-            if decide([*known, *enabled, also, *(i >= 0 for i in index)], pair[0] == pair[1],
-                      self.effort).verdict != "proved":
+            if not self._follows([*known, *enabled, *(i >= 0 for i in index)], pair[0] == pair[1]):
                 differing.append(name)
-        return Comparison(less.verdict == "proved", more.verdict == "proved", tuple(differing))
+        return Comparison(less, more, tuple(differing))
+
+    def _follows(self, known: list[Formula], wanted: Formula) -> bool:
+        return decide(known, wanted, self.effort // COMPARING).verdict == "proved"
 
     # --- what is assumed, by the name of the obligations that justify it ------------------
 
