@@ -31,7 +31,7 @@ LEFT_OUT = frozenset({"pair", "slots", "resets", "promotions", "found-loads", "o
 
 TRIED = tuple(name for name in SCOPES if name not in LEFT_OUT)
 
-ALONE = 40
+ALONE = 200
 """Mutants that are tried for a property that others were always quicker than."""
 
 _MEMORY = 1 << 30
@@ -142,10 +142,12 @@ def _unseen(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, list[tuple[str, 
     killed them, in which it may be broken as well."""
     killed = [o for o in outcomes if o.killed]
     first = {p for o in killed for p in o.killers}
+    crowded = [name for name in TRIED if scope(name).sizes.get("Request", 0) > 1]
     for p in EVERYTHING.values():
         if p.name not in first and not p.derived:
-            yield p.name, [(next(t.scope for t in o.trials if t.fate == "killed"), o.name)
-                           for o in killed]
+            yield p.name, [
+                *((next(t.scope for t in o.trials if t.fate == "killed"), o.name) for o in killed),
+                *((name, o.name) for name in crowded for o in killed)]
 
 
 def _alone(asked: tuple[str, list[tuple[str, str]]]) -> tuple[str, str, str] | None:
