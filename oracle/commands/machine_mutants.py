@@ -13,7 +13,7 @@ from kvoracle.spec.mutants.alike import proved_same
 from kvoracle.spec.mutants.kill import TRIED, Outcome, kill_table
 from kvoracle.spec.mutants.operators import KINDS
 from kvoracle.spec.mutants.reasons import REASONS, Explained, explain
-from kvoracle.spec.properties import EVERYTHING
+from kvoracle.spec.properties import EVERYTHING, PROPERTIES
 
 from .. import exits
 from ..console import Status, note, out, table, write_json
@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     whole = set(names) >= set(TRIED)
     explained = explain(outcomes, REASONS, proved_same)
     status.clear()
-    idle = [n for n in EVERYTHING if not any(n in o.killers for o in outcomes)] if whole else []
+    shown = {name for o in outcomes for name in o.killers}
+    idle = [n for n in EVERYTHING if n not in shown] if whole else []
     _print(outcomes, explained, idle, arguments.all)
     code = _code(explained, idle, whole)
     if arguments.json is not None:
@@ -44,10 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _code(explained: Explained, idle: Sequence[str], whole: bool) -> int:
-    """Of some scopes alone, survivors say nothing: another scope may kill them."""
+    """Of some scopes alone, survivors say nothing: another scope may kill them.  A lemma that
+    notices nothing is told; it is there for its proof."""
     if not whole:
         return exits.HOLDS
-    return exits.VIOLATION if explained.unexplained or explained.stale or idle else exits.HOLDS
+    gaps = explained.unexplained or explained.stale or any(n in PROPERTIES for n in idle)
+    return exits.VIOLATION if gaps else exits.HOLDS
 
 
 def _print(outcomes: list[Outcome], explained: Explained, idle: Sequence[str],
