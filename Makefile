@@ -19,12 +19,13 @@ TESTED := $(OLD) vllm==0.26.0 vllm==0.29.0 vllm==0.30.0 vllm==0.32.0 vllm==0.33.
 SOURCES := $(shell find model spec impl oracle scenarios -name __pycache__ -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test lint clean
+.PHONY: help install check test mutants lint clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make check    check the reference engine and $(CHECKED) against the model'
 	@echo 'make test     run all tests, with all the releases of vLLM that they need'
+	@echo 'make mutants  is every small change of the machine noticed?'
 	@echo 'make lint     ruff, mypy, import-linter'
 	@echo 'make install  the command $(BIN)/kvoracle, with everything the above need'
 	@echo 'make clean    remove $(VENV) and build outputs (installed engines stay)'
@@ -38,6 +39,9 @@ check: install
 test: install
 	$(call install-engines,$(TESTED))
 	$(BIN)/pytest --numprocesses=auto --require-engines $(ARGS)
+
+mutants: install
+	$(BIN)/kvoracle mutants
 
 lint: install
 	$(BIN)/ruff check
