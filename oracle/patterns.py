@@ -37,7 +37,7 @@ PATTERNS = (
         ("vLLM #52170", "vLLM #49118", "vLLM PR41549", "LMCache #2158", "LMCache #2327",
          "llm-d-kv-cache PR658"),
         (("no-key-bound", "KeysEqBlocks"), ("no-block-bound", "KeysEqBlocks"),
-         ("hit-of-all-tokens", "HitSound"), ("window-taken-as-aligned", "HitSound"))),
+         ("hit-of-all-tokens", "HitSound"))),
     Pattern(
         "The cursor moves over something not done",
         "A count of what has been handled goes past a chunk that was refused, has no key yet, or "
@@ -98,6 +98,13 @@ PATTERNS = (
         "event, the kernels may still not have run.",
         ("vLLM PR31341", "vLLM PR48596"),
         (("late-store-unfenced", "TrueReads"), ("step-late-is-no-event", "StreamOrder"))),
+    Pattern(
+        "A sanity check that is itself wrong",
+        "An assertion, or the bound behind it, holds in every case that its author had in mind: "
+        "keys come with their blocks, a window ends where a chunk does. What is right breaks it, "
+        "and takes the engine down, or makes it promise what it cannot load.",
+        ("vLLM #48959", "vLLM PR27648", "vLLM PR49052"),
+        (("window-taken-as-aligned", "HitSound"),)),
 )
 """In the order of the page."""
 
