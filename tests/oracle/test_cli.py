@@ -359,7 +359,7 @@ FEW_RUNS = ("import sys; from kvoracle.oracle import cli; from kvoracle.oracle.c
 
 
 @pytest.mark.parametrize("arguments", [
-    "check --engine model --engine model:no-block-bound --engine vllm==0.30.0",
+    "check --engine model --engine model:no-block-bound",
     "fuzz --engine model:rewind-at-clear --steps 480 --seed 3",
     "fuzz --engine impl --steps 240 --profile resets",
     "replay seed --engine model:no-key-bound",

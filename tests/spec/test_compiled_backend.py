@@ -82,14 +82,15 @@ def both(scope: Scope, variant: Variant | None = None, **how: Any) -> Exploratio
 # --- the same as in Python --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [n for n in SCOPES if n != "pair"])
+PYTHON_STATES = 30_000
+"""Of each scope, as far as Python searches: some seconds. `test_explore` has the whole counts."""
+
+
+@pytest.mark.parametrize("name", SCOPES)
 def test_a_scope_is_searched_as_in_python(name: str) -> None:
-    found = both(SCOPES[name], properties=list(EVERYTHING.values()))
-    assert found.complete and not found.violations
-
-
-def test_two_requests_are_searched_as_in_python() -> None:
-    assert both(SCOPES["pair"], max_states=12_000).distinct >= 12_000
+    found = both(SCOPES[name], properties=list(EVERYTHING.values()), max_states=PYTHON_STATES)
+    assert not found.violations
+    assert found.complete or found.distinct >= PYTHON_STATES
 
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda v: v.name)
