@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import z3
 
@@ -21,8 +22,20 @@ from kvoracle.model.terms import Bound, Term, Variable, variables_read
 
 from ..properties import EVERYTHING, Property
 from .division import FACTS, Fact
-from .shapes import Shape, changed, parts, required, said
-from .solver import EFFORT, Answer, Formula, Reader, Standing, Translator, Values, decide
+from .shapes import Shape, changed, parts, required, said, shape_of
+from .solver import (
+    EFFORT,
+    Answer,
+    Formula,
+    Reader,
+    Standing,
+    Translator,
+    Values,
+    decide,
+    remembering,
+)
+
+NOTHING = shape_of("nothing")
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,15 @@ class _Known:
     name: str
     formula: Formula
     says: Shape
+
+
+class _Assumed:
+    """What goals are decided under, and all that is asked of it again and again."""
+
+    def __init__(self, known: Sequence[_Known]) -> None:
+        self.known = known
+        self.says = frozenset(k.says for k in known)
+        self.standing = Standing([k.formula for k in known])
 
 
 @dataclass(frozen=True)
@@ -139,11 +161,13 @@ class Proof:
             _Known(name, formula, part) for name, predicate in assumed
             for formula, part in zip(
                 self._translator.hold_everywhere(predicate), parts(predicate))]
-        self._standing: dict[bool, tuple[list[_Known], Standing]] = {}
+        self._under: dict[tuple[bool, str], _Assumed] = {}
         self._goals: list[_Goal] = []
         self._guards: dict[str, tuple[dict[Term, Formula], list[Formula]]] = {}
-        self._guard_shapes: dict[str, frozenset[Shape]] = {}
-        self._unproved: dict[str, Obligation] = {}
+        self._behind: dict[str, Reader] = {}
+        self._changed = cache(changed)
+        self._required = cache(required)
+        self._decided: dict[str, Obligation] = {}
         self._fallen: set[str] = set()
 
     def obligations(self) -> Iterator[Obligation]:
@@ -158,11 +182,8 @@ class Proof:
         """Decide one obligation, "property / action"; ``without`` assuming this invariant."""
         for goal in self._goals or self._all_goals():
             if f"{goal.property} / {goal.action}" == obligation:
-                fallen, self._fallen = self._fallen, self._fallen | {without}
-                try:
-                    return self._decide(goal)
-                finally:
-                    self._fallen = fallen
+                known = [k for k in self._known(goal) if k.name != without]
+                return self._decide(goal, _Assumed(known))
         raise nearest("obligation", obligation,
                       (f"{g.property} / {g.action}" for g in self._every_goal()))
 
@@ -170,7 +191,7 @@ class Proof:
         """Every obligation written out, in the same order, for another solver to decide."""
         for goal in self._every_goal():
             own, formula = goal.asked() if goal.asked else ([], None)
-            known = [k.formula for k in self._assumed(goal)]
+            known = [k.formula for k in self._known(goal)]
             yield Question(goal.property, goal.action, [*known, *own], formula)
 
     def settled(self, first: Sequence[Obligation] = ()) -> list[Obligation]:
@@ -180,34 +201,38 @@ class Proof:
         here is kept by that design, whichever others it breaks.  ``first`` is what
         `obligations` has given, if it was asked already.
         """
-        decided = list(first)
+        decided = list(first) or list(self.obligations())
         while True:
-            decided = decided or list(self.obligations())
-            self._unproved = {str(o): o for o in decided if o.answer.verdict != "proved"}
-            fallen = {o.property for o in self._unproved.values()} - self._fallen
+            fallen = {o.property for o in decided if o.answer.verdict != "proved"} - self._fallen
             self._fallen |= fallen
+            self._under.clear()
             if not fallen & {known.name for known in (*self._facts, *self._invariants)}:
                 return decided
-            decided = []
-            self._shown.clear()
+            decided = [self._again(goal) for goal in self._every_goal()]
 
     def hypotheses(self, action: Action) -> list[Formula]:
         """All that an obligation of the action assumes, its guard included."""
         enabled = self._enabled(action)[1]
-        known = [k.formula for k in self._known()]
-        return [*known, *self._translator.definitions, *enabled]
+        return [*self._always(), *self._translator.definitions, *enabled]
 
-    def _known(self, goal: str = "", at_first: bool = False) -> list[_Known]:
-        """What is assumed when ``goal`` is to be shown: what stands, and before an action the
+    def _always(self) -> list[Formula]:
+        return [k.formula for k in (*self._facts, *self._invariants)
+                if k.name not in self._fallen]
+
+    def _known(self, goal: _Goal) -> list[_Known]:
+        """What is assumed when the goal is to be shown: what stands, and before an action the
         goal itself.  Only sorts and division are known before anything has happened."""
-        return [known for known in (*self._facts, *(() if at_first else self._invariants))
-                if known.name == goal or known.name not in self._fallen]
+        if goal.property == "Division":
+            return []
+        invariants = () if goal.action == "at first" else self._invariants
+        return [known for known in (*self._facts, *invariants)
+                if known.name == goal.property or known.name not in self._fallen]
 
     def compare(self, other: Action) -> Comparison:
         """How an action that is to stand for the machine's one of this name, with the same
         parameters, differs from it in states where the invariants hold."""
         action, t = self.machine.actions[other.name], self._translator
-        known = [k.formula for k in self._known()]
+        known = self._always()
         values, enabled = self._enabled(action)
         less = more = True
         if _differ([r.term for r in action.requirements], [r.term for r in other.requirements]):
@@ -237,7 +262,7 @@ class Proof:
     def _typing(self) -> Iterator[_Known]:
         for variable in self.machine.variables.values():
             in_range = self._translator.well_typed(variable)
-            yield _Known(f"{variable.name} in range", in_range, variable)
+            yield _Known(f"{variable.name} in range", in_range, shape_of(variable))
 
     def _division(self) -> Iterator[_Known]:
         t = self._translator
@@ -247,7 +272,8 @@ class Proof:
             natural = z3.And(*(n >= 0 for n in numbers))
             body = z3.Implies(natural, t.formula(fact.statement, values))
             pattern = z3.MultiPattern(*(t.formula(q, values) for q in fact.quotients))
-            yield _Known("Division", z3.ForAll(numbers, body, patterns=[pattern]), fact)
+            yield _Known("Division", z3.ForAll(numbers, body, patterns=[pattern]),
+                         shape_of(fact))
 
     # --- what is to be shown --------------------------------------------------------------
 
@@ -258,12 +284,14 @@ class Proof:
                 yield self._anywhere(wanted)
             elif wanted.is_step:
                 for action in self.machine.actions.values():
-                    yield self._kept(wanted, wanted.over_steps(self.machine, action.name), action)
+                    predicate = wanted.over_steps(self.machine, action.name)
+                    yield self._kept(wanted, predicate, variables_read(predicate.term), action)
             else:
                 predicate = wanted.over_states(self.machine)
+                read = variables_read(predicate.term)
                 yield self._at_first(wanted.name, predicate)
                 for action in self.machine.actions.values():
-                    yield self._kept(wanted, predicate, action)
+                    yield self._kept(wanted, predicate, read, action)
         for action in self.machine.actions.values():
             for name in sorted(action.written):
                 yield self._typed(self.machine.variables[name], action)
@@ -273,42 +301,52 @@ class Proof:
             self._goals = list(self._all_goals())
         return self._goals
 
-    def _assumed(self, goal: _Goal) -> list[_Known]:
-        return [] if goal.property == "Division" \
-            else self._known(goal.property, at_first=goal.action == "at first")
+    def _assumed(self, goal: _Goal) -> _Assumed:
+        itself = goal.property if goal.property in self._fallen else ""
+        which = goal.action == "at first", itself or "Division" * (goal.property == "Division")
+        if which not in self._under:
+            self._under[which] = _Assumed(self._known(goal))
+        return self._under[which]
 
-    def _decide(self, goal: _Goal) -> Obligation:
+    def _decide(self, goal: _Goal, assumed: _Assumed | None = None) -> Obligation:
+        decided, shown = self._asked(goal, assumed or self._assumed(goal))
+        if assumed is None:
+            self._decided[str(decided)] = decided
+            self._shown.pop((goal.property, goal.action, goal.says), None)
+            if shown is not None:
+                self._shown[goal.property, goal.action, goal.says] = shown
+        return decided
+
+    def _again(self, goal: _Goal) -> Obligation:
+        """Decide a goal anew, if what has fallen was needed for its proof."""
+        before = self._decided[f"{goal.property} / {goal.action}"]
+        if before.answer.verdict != "proved":  # by more hypotheses than now
+            return before
+        shown = self._shown.get((goal.property, goal.action, goal.says))
+        if shown is None or shown.took <= self._assumed(goal).says:
+            return before
+        return self._decide(goal)
+
+    def _asked(self, goal: _Goal, assumed: _Assumed) -> tuple[Obligation, _Shown | None]:
         by_itself = Obligation(goal.property, goal.action, Answer("proved", 0.0),
                                by_frame=goal.asked is None)
         if goal.asked is None:
-            return by_itself
-        if str(by_itself) in self._unproved:  # by more hypotheses than now
-            return self._unproved[str(by_itself)]
-        known = self._assumed(goal)
+            return by_itself, None
         for name, proof in self._smaller.items():
-            shown = proof.shown(goal, frozenset(k.says for k in known))
+            shown = proof.shown(goal, assumed.says)
             if shown is not None:
-                self._shown[goal.property, goal.action, goal.says] = shown
-                return replace(by_itself, as_in=name)
+                return replace(by_itself, as_in=name), shown
         own, formula = goal.asked()
         if z3.is_true(formula):
-            return by_itself
+            return by_itself, None
         if goal.property != "Division":
             own = [*self._translator.definitions, *own]
         others = {k.name for k in self._invariants} - {goal.property}
-        few = [i for i, k in enumerate(known) if k.name not in others]
-        answer = self._under(known, goal).decide(own, formula, self.effort, few)
-        if answer.verdict == "proved":
-            self._shown[goal.property, goal.action, goal.says] = _Shown(
-                goal.guard, frozenset(k.says for i, k in enumerate(known) if i in answer.used))
-        return replace(by_itself, answer=answer)
-
-    def _under(self, known: list[_Known], goal: _Goal) -> Standing:
-        moment = goal.action == "at first"
-        kept = self._standing.get(moment)
-        if kept is None or kept[0] != known:
-            kept = self._standing[moment] = known, Standing([k.formula for k in known])
-        return kept[1]
+        few = [i for i, k in enumerate(assumed.known) if k.name not in others]
+        answer = assumed.standing.decide(own, formula, self.effort, few)
+        took = frozenset(k.says for i, k in enumerate(assumed.known) if i in answer.used)
+        return replace(by_itself, answer=answer), (
+            _Shown(goal.guard, took) if answer.verdict == "proved" else None)
 
     def shown(self, goal: _Goal, assumed: frozenset[Shape]) -> _Shown | None:
         """What was shown here of a larger composition's goal, if that assumes what it took."""
@@ -323,73 +361,77 @@ class Proof:
                 natural = [n >= 0 for n in numbers.values()]
                 return natural, real.formula(fact.statement, numbers)
 
-            yield _Goal("Division", fact.name, fact, frozenset(), asked)
+            yield _Goal("Division", fact.name, shape_of(fact), frozenset(), asked)
 
-    def _parameters(self, bounds: Iterable[Bound]) -> tuple[dict[Term, Formula], list[Formula]]:
+    def _parameters(self, bounds: Iterable[Bound], of: str) -> tuple[
+            dict[Term, Formula], list[Formula]]:
         """Arbitrary values, and that they are of their sorts."""
         t = self._translator
-        values: dict[Term, Formula] = {b: t.constant(b) for b in bounds}
+        values: dict[Term, Formula] = {b: t.parameter(b, of) for b in bounds}
         return values, [t.typed(b.sort, values[b]) for b in bounds]
 
     def _at_first(self, name: str, predicate: Predicate) -> _Goal:
         t = self._translator
 
         def asked() -> tuple[list[Formula], Formula]:
-            values, typed = self._parameters(predicate.parameters)
+            values, typed = self._parameters(predicate.parameters, "property")
             return typed, t.formula(predicate.term, values, t.initially)
 
-        return _Goal(name, "at first", said(predicate), frozenset(), asked)
+        return _Goal(name, "at first", shape_of(said(predicate)), frozenset(), asked)
 
     def _anywhere(self, wanted: Property) -> _Goal:
         predicate = wanted.over_states(self.machine)
 
         def asked() -> tuple[list[Formula], Formula]:
-            values, typed = self._parameters(predicate.parameters)
+            values, typed = self._parameters(predicate.parameters, "property")
             return typed, self._translator.formula(predicate.term, values)
 
-        return _Goal(wanted.name, "in any state", said(predicate), frozenset(), asked)
+        says = shape_of(said(predicate))
+        return _Goal(wanted.name, "in any state", says, frozenset(), asked)
 
     def _enabled(self, action: Action) -> tuple[dict[Term, Formula], list[Formula]]:
         if action.name not in self._guards:
-            values, typed = self._parameters(action.parameters)
+            values, typed = self._parameters(action.parameters, "action")
             guard = self._translator.formula(action.guard, values)
             self._guards[action.name] = values, [*typed, guard]
         return self._guards[action.name]
 
-    def _required(self, action: Action) -> frozenset[Shape]:
-        if action.name not in self._guard_shapes:
-            self._guard_shapes[action.name] = required(action)
-        return self._guard_shapes[action.name]
+    def _after(self, action: Action) -> Reader:
+        """Values after the action; goals read much the same of it."""
+        if action.name not in self._behind:
+            self._behind[action.name] = remembering(
+                self._translator.behind(action, self._enabled(action)[0]))
+        return self._behind[action.name]
 
-    def _kept(self, wanted: Property, predicate: Predicate, action: Action) -> _Goal:
-        read = variables_read(predicate.term)
+    def _kept(self, wanted: Property, predicate: Predicate, read: frozenset[str],
+              action: Action) -> _Goal:
         if not wanted.is_step and not read & action.written:
-            return _Goal(wanted.name, action.name, None, frozenset(), None)
+            return _Goal(wanted.name, action.name, NOTHING, frozenset(), None)
         t = self._translator
 
         def asked() -> tuple[list[Formula], Formula]:
-            chosen, enabled = self._enabled(action)
-            behind = t.behind(action, chosen)
-            values, typed = self._parameters(predicate.parameters)
+            behind = self._after(action)
+            values, typed = self._parameters(predicate.parameters, "property")
             if wanted.is_step:
                 formula = t.formula(predicate.term, values, after=behind)
             else:
                 formula = t.formula(predicate.term, values, before=constants_aside(t, behind))
-            return [*enabled, *typed], formula
+            return [*self._enabled(action)[1], *typed], formula
 
-        says = said(predicate), changed(action, read)
+        becomes = self._changed(action)
+        says = shape_of((said(predicate), *(becomes.get(v) for v in sorted(read))))
         return _Goal(wanted.name, action.name, says, self._required(action), asked)
 
     def _typed(self, variable: Variable, action: Action) -> _Goal:
         t = self._translator
 
         def asked() -> tuple[list[Formula], Formula]:
-            chosen, enabled = self._enabled(action)
             index = [z3.Int(f"at!{k}") for k in range(len(variable.domain))]
-            behind = t.behind(action, chosen)(variable, index)
-            return [*enabled, *(i >= 0 for i in index)], t.typed(variable.sort, behind)
+            behind = self._after(action)(variable, index)
+            known = [*self._enabled(action)[1], *(i >= 0 for i in index)]
+            return known, t.typed(variable.sort, behind)
 
-        says = variable, changed(action, [variable.name])
+        says = shape_of((variable, self._changed(action)[variable.name]))
         return _Goal(f"{variable.name} in range", action.name, says, self._required(action), asked)
 
 

@@ -1,23 +1,39 @@
 """What terms say, whatever their bound variables are called: equal shapes mean the same.
 
 A larger composition has most of its properties and actions in common with a smaller one.
-By their shapes the prover sees which obligations it has decided already.
+By their shapes the prover sees which obligations it has decided already.  A shape is a number,
+since it is compared and looked up far more often than it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import count
+from typing import NewType
 
 from kvoracle.model.machine import Action, Assign, Predicate, Update
 from kvoracle.model.terms import Bound, Literal, Op, Quantified, Read, Term, children, conjuncts
 
-Shape = Hashable
+Shape = NewType("Shape", int)
+
+_SHAPES: dict[Hashable, Shape] = {}
+_NUMBERS = count()
+
+
+def shape_of(said: Hashable) -> Shape:
+    """The shape of what is said so: the same number for what is equal, in this process."""
+    known = _SHAPES.get(said)
+    return known if known is not None else _SHAPES.setdefault(said, Shape(next(_NUMBERS)))
 
 
 def shape(term: Term, bound: Mapping[Term, int]) -> Shape:
     """The term with its bound variables numbered, ``bound`` first, and the others by name."""
+    return shape_of(_said(term, bound))
+
+
+def _said(term: Term, bound: Mapping[Term, int]) -> Hashable:
     if isinstance(term, Literal):
-        return isinstance(term.value, bool), term.value
+        return "literal", isinstance(term.value, bool), term.value
     if isinstance(term, Bound):
         return ("bound", bound[term]) if term in bound else ("free", term.name, term.sort)
     if isinstance(term, Read):
@@ -46,7 +62,8 @@ def free_in(term: Term) -> tuple[Bound, ...]:
 def said_of(term: Term) -> Shape:
     """What the term says of its free variables, whatever they are called."""
     free = free_in(term)
-    return tuple(b.sort for b in free), shape(term, {b: k for k, b in enumerate(free)})
+    return shape_of(
+        ("of", *(b.sort for b in free), shape(term, {b: k for k, b in enumerate(free)})))
 
 
 def quantified_in(term: Term) -> Iterator[Quantified]:
@@ -75,7 +92,7 @@ def parts(predicate: Predicate) -> list[Shape]:
     """The parts of what the predicate says, in order."""
     numbered = _numbered(predicate.parameters, {})
     sorts = tuple(p.sort for p in predicate.parameters)
-    return [(sorts, shape(c, numbered)) for c in conjuncts(predicate.term)]
+    return [shape_of(("for all", sorts, shape(c, numbered))) for c in conjuncts(predicate.term)]
 
 
 def said(predicate: Predicate) -> frozenset[Shape]:
@@ -88,15 +105,16 @@ def required(action: Action) -> frozenset[Shape]:
     return frozenset(shape(c, {}) for c in conjuncts(action.guard))
 
 
-def changed(action: Action, variables: Iterable[str]) -> frozenset[Shape]:
-    """What becomes of these variables, each with its updates in order."""
-    return frozenset(
-        (name, *(_update(u) for u in action.updates if u.variable.name == name))
-        for name in variables)
+def changed(action: Action) -> dict[str, Shape]:
+    """What becomes of each variable that the action writes: its updates in order."""
+    updates: dict[str, list[Hashable]] = {}
+    for update in action.updates:
+        updates.setdefault(update.variable.name, []).append(_update(update))
+    return {name: shape_of(("becomes", name, *said)) for name, said in updates.items()}
 
 
-def _update(update: Update) -> Shape:
+def _update(update: Update) -> Hashable:
     if isinstance(update, Assign):
-        return (*(shape(i, {}) for i in update.index), shape(update.value, {}))
+        return ("at", *(shape(i, {}) for i in update.index), shape(update.value, {}))
     numbered = _numbered(update.bounds, {})
     return "where", shape(update.condition, numbered), shape(update.value, numbered)

@@ -62,7 +62,7 @@ def _is_after(term: Term) -> bool:
 @dataclass(frozen=True)
 class Answer:
     """What the solver said of one obligation, how long it took, and which hypotheses it needed
-    for a proof, counted from 0."""
+    for a proof, or were all that it was given, counted from 0."""
 
     verdict: Verdict
     seconds: float
@@ -131,6 +131,12 @@ class Translator:
         """A fresh constant for a parameter."""
         self._fresh += 1
         name = f"{bound.name}!{self._fresh}"
+        return z3.Bool(name) if bound.sort.is_bool else z3.Int(name)
+
+    @staticmethod
+    def parameter(bound: Bound, of: str) -> Formula:
+        """The constant for a parameter of an action or a property: always the same one."""
+        name = f"{bound.name}!{of}"
         return z3.Bool(name) if bound.sort.is_bool else z3.Int(name)
 
     @staticmethod
@@ -239,6 +245,19 @@ class Translator:
         return z3.ForAll(fresh, typed, patterns=[value]) if fresh else typed
 
 
+def remembering(read: Reader) -> Reader:
+    """The reader, asked but once for one place."""
+    seen: dict[tuple[str, tuple[int, ...]], tuple[Sequence[Formula], Formula]] = {}
+
+    def reading(variable: Variable, index: Sequence[Formula]) -> Formula:
+        place = variable.name, tuple(i.get_id() for i in index)
+        if place not in seen:
+            seen[place] = index, read(variable, index)  # an id is another's once the term is gone
+        return seen[place][1]
+
+    return reading
+
+
 def _equal(a: Formula, b: Formula) -> Formula:
     # A Boolean variable compared with a number reads as the number's truth.
     if z3.is_bool(a) and not z3.is_bool(b):
@@ -254,7 +273,9 @@ class Standing:
     def __init__(self, hypotheses: Sequence[Formula]) -> None:
         self._hypotheses = list(hypotheses)
         self._solver = _solver()
-        _tell(self._solver, enumerate(self._hypotheses))
+        self._solver.set("unsat_core", True)
+        for i, hypothesis in enumerate(self._hypotheses):
+            self._solver.assert_and_track(hypothesis, z3.Bool(f"hypothesis!{i}"))
 
     def decide(self, own: Sequence[Formula], goal: Formula, effort: int = EFFORT,
                few: Sequence[int] = ()) -> Answer:
@@ -262,17 +283,21 @@ class Standing:
         behind them; ``few`` are those of them that most likely suffice.
 
         What is not shown with a little of the effort is asked of a solver that knows nothing
-        else, with all of it: the first one may carry something of earlier questions with it.
+        else, with all of it.  That one sees the hypotheses as they are, without a name before
+        each by which it could say which of them were needed, and finds more.
         """
         behind = len(self._hypotheses)
         self._solver.push()
         try:
             self._solver.set("rlimit", min(effort, A_LITTLE))
-            answer = _asked(self._solver, enumerate(own, behind), goal)
+            self._solver.add(z3.Not(goal), *own)
+            answer = _asked(self._solver)
+            if answer.verdict == "proved":
+                return replace(answer, used=frozenset(
+                    int(name.decl().name().partition("!")[2])
+                    for name in self._solver.unsat_core()))
         finally:
             self._solver.pop()
-        if answer.verdict == "proved":
-            return answer
         everything = [*self._hypotheses, *own]
         alone = decide(everything, goal, effort, [*few, *range(behind, len(everything))])
         return replace(alone, seconds=alone.seconds + answer.seconds)
@@ -285,47 +310,41 @@ def decide(hypotheses: Iterable[Formula], goal: Formula, effort: int = EFFORT,
     ``few`` are those of them, counted from 0, that most likely suffice: the others are often no
     more than something to get lost in, so these are tried first, with little effort.
     """
-    assumed = dict(enumerate(hypotheses))
-    seconds = 0.0
+    assumed = list(hypotheses)
+    attempts: list[tuple[Sequence[int], int]] = [(range(len(assumed)), effort)]
     if 0 < len(few) < len(assumed):
-        first = _asked(_solver(effort // 8), ((i, assumed[i]) for i in few), goal)
-        if first.verdict == "proved":
-            return first
-        seconds += first.seconds
-    # What follows is found from triggers alone, or not at all; looking for models of quantified
-    # hypotheses is for what does not follow.
-    answer = Answer("unknown", seconds)
-    for look_for_models in (False, True):
-        if answer.verdict == "unknown":
-            answer = _asked(_solver(effort, look_for_models), assumed.items(), goal)
-            seconds += answer.seconds
+        attempts.insert(0, (few, effort // 8))
+    seconds = 0.0
+    for chosen, most in attempts:
+        # A place of its own in memory, so that nothing asked before changes the answer.
+        alone = z3.Context()
+        solver = _solver(alone)
+        solver.set("rlimit", most)
+        solver.add(z3.Not(goal).translate(alone), *(assumed[i].translate(alone) for i in chosen))
+        answer = _asked(solver)
+        seconds += answer.seconds
+        if answer.verdict == "proved":
+            return replace(answer, seconds=seconds, used=frozenset(chosen))
     return replace(answer, seconds=seconds)
 
 
-def _solver(effort: int = EFFORT, look_for_models: bool = False) -> z3.Solver:
-    solver = z3.Solver()
-    solver.set("rlimit", effort)
+def _solver(context: z3.Context | None = None) -> z3.Solver:
+    solver = z3.Solver(ctx=context)
     solver.set("random_seed", 0)
-    solver.set("mbqi", look_for_models)
-    solver.set("unsat_core", True)
+    # What follows is found from triggers alone, or not at all; looking for models of quantified
+    # hypotheses is for what does not follow.
+    solver.set("mbqi", False)
+    # Triggers are looked for in all that is true, not only in what the solver thinks matters: with
+    # the default it gives up on some that do follow, and on which depends on nothing visible.
+    solver.set("relevancy", 1)
     return solver
 
 
-def _tell(solver: z3.Solver, hypotheses: Iterable[tuple[int, Formula]]) -> None:
-    for i, hypothesis in hypotheses:
-        solver.assert_and_track(hypothesis, z3.Bool(f"hypothesis!{i}"))
-
-
-def _asked(solver: z3.Solver, hypotheses: Iterable[tuple[int, Formula]], goal: Formula) -> Answer:
+def _asked(solver: z3.Solver) -> Answer:
     started = time.perf_counter()
-    solver.add(z3.Not(goal))
-    _tell(solver, hypotheses)
     result = solver.check()
-    seconds = time.perf_counter() - started
     verdicts: dict[str, Verdict] = {"unsat": "proved", "sat": "refuted"}
-    verdict = verdicts.get(str(result), "unknown")
-    used = solver.unsat_core() if verdict == "proved" else ()
-    return Answer(verdict, seconds, frozenset(int(str(name).partition("!")[2]) for name in used))
+    return Answer(verdicts.get(str(result), "unknown"), time.perf_counter() - started)
 
 
 def script(hypotheses: Iterable[Formula], goal: Formula) -> str:
