@@ -309,7 +309,7 @@ class Proof:
         return self._under[which]
 
     def _decide(self, goal: _Goal, assumed: _Assumed | None = None) -> Obligation:
-        decided, shown = self._asked(goal, assumed or self._assumed(goal))
+        decided, shown = self._shows(goal, assumed or self._assumed(goal))
         if assumed is None:
             self._decided[str(decided)] = decided
             self._shown.pop((goal.property, goal.action, goal.says), None)
@@ -327,7 +327,7 @@ class Proof:
             return before
         return self._decide(goal)
 
-    def _asked(self, goal: _Goal, assumed: _Assumed) -> tuple[Obligation, _Shown | None]:
+    def _shows(self, goal: _Goal, assumed: _Assumed) -> tuple[Obligation, _Shown | None]:
         by_itself = Obligation(goal.property, goal.action, Answer("proved", 0.0),
                                by_frame=goal.asked is None)
         if goal.asked is None:

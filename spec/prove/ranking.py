@@ -133,8 +133,8 @@ class Responses(Proof):
     def _milestone(self, response: Response, k: int, milestone: Milestone) -> Iterator[Obligation]:
         self._fair_line(milestone)
         turn = self._turn(response, k, milestone)
-        known = [known.formula for known in self._known()]
-        values, typed = self._parameters(turn.parameters)
+        known = self._always()
+        values, typed = self._parameters(turn.parameters, "turn")
         t = self._translator
         given = t.formula(turn.term, values)
         name = f"{response.name}: {'/'.join(milestone.actions)}"
@@ -205,7 +205,7 @@ class Responses(Proof):
         predicate = invariant(self.machine, "at", function)
         t = self._translator
         before = None if action is None \
-            else constants_aside(t, t.behind(action, self._enabled(action)[0]))
+            else constants_aside(t, self._after(action))
         return t.formula(predicate.term, dict(zip(predicate.parameters, values)), before=before)
 
     def _ends(self, response: Response, milestone: Milestone, values: list[Formula],
