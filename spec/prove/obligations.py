@@ -363,7 +363,7 @@ class Proof:
 
             yield _Goal("Division", fact.name, shape_of(fact), frozenset(), asked)
 
-    def _parameters(self, bounds: Iterable[Bound], of: str) -> tuple[
+    def _parameters(self, bounds: Iterable[Bound], of: str = "property") -> tuple[
             dict[Term, Formula], list[Formula]]:
         """Arbitrary values, and that they are of their sorts."""
         t = self._translator
@@ -374,7 +374,7 @@ class Proof:
         t = self._translator
 
         def asked() -> tuple[list[Formula], Formula]:
-            values, typed = self._parameters(predicate.parameters, "property")
+            values, typed = self._parameters(predicate.parameters)
             return typed, t.formula(predicate.term, values, t.initially)
 
         return _Goal(name, "at first", shape_of(said(predicate)), frozenset(), asked)
@@ -383,7 +383,7 @@ class Proof:
         predicate = wanted.over_states(self.machine)
 
         def asked() -> tuple[list[Formula], Formula]:
-            values, typed = self._parameters(predicate.parameters, "property")
+            values, typed = self._parameters(predicate.parameters)
             return typed, self._translator.formula(predicate.term, values)
 
         says = shape_of(said(predicate))
@@ -411,7 +411,7 @@ class Proof:
 
         def asked() -> tuple[list[Formula], Formula]:
             behind = self._after(action)
-            values, typed = self._parameters(predicate.parameters, "property")
+            values, typed = self._parameters(predicate.parameters)
             if wanted.is_step:
                 formula = t.formula(predicate.term, values, after=behind)
             else:
