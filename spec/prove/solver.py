@@ -45,14 +45,18 @@ Verdict = OneOf["proved", "refuted", "unknown"]
 Reader = Callable[[Variable, Sequence[Formula]], Formula]
 Values = Mapping[Term, Formula]
 
-EFFORT = 500_000
+EFFORT = 300_000
 """Per query, in the solver's own units (``rlimit``), so that a verdict does not depend on how
-busy the computer is: some 0.5 s.  A provable obligation takes less than 20,000 of planning and
-110,000 of transfers; what takes much longer will not end."""
+busy the computer is: some 0.3 s.  What can be proved takes less than 20,000 of planning, mostly
+less than 170,000 of the others; what takes much longer will not end."""
 
 
 A_LITTLE = 50_000
 """What most obligations that can be proved take, of a solver that knows the hypotheses already."""
+
+
+ALL_TRUE, ALL_RELEVANT = 1, 2
+"""Where the solver looks for triggers."""
 
 
 def _is_after(term: Term) -> bool:
@@ -311,20 +315,27 @@ def decide(hypotheses: Iterable[Formula], goal: Formula, effort: int = EFFORT,
     more than something to get lost in, so these are tried first, with little effort.
     """
     assumed = list(hypotheses)
-    attempts: list[tuple[Sequence[int], int]] = [(range(len(assumed)), effort)]
+    everything = range(len(assumed))
+    # Each finds what the other misses, and on which depends on nothing visible: triggers are
+    # looked for in all that is true, or in what the solver thinks matters.
+    attempts: list[tuple[Sequence[int], int, int]] = [
+        (everything, effort, ALL_TRUE), (everything, effort, ALL_RELEVANT)]
     if 0 < len(few) < len(assumed):
-        attempts.insert(0, (few, effort // 8))
+        attempts.insert(0, (few, effort // 8, ALL_TRUE))
     seconds = 0.0
-    for chosen, most in attempts:
+    for chosen, most, relevancy in attempts:
         # A place of its own in memory, so that nothing asked before changes the answer.
         alone = z3.Context()
         solver = _solver(alone)
         solver.set("rlimit", most)
+        solver.set("relevancy", relevancy)
         solver.add(z3.Not(goal).translate(alone), *(assumed[i].translate(alone) for i in chosen))
         answer = _asked(solver)
         seconds += answer.seconds
         if answer.verdict == "proved":
             return replace(answer, seconds=seconds, used=frozenset(chosen))
+        if answer.verdict == "refuted" and chosen is everything:
+            break
     return replace(answer, seconds=seconds)
 
 
@@ -334,9 +345,7 @@ def _solver(context: z3.Context | None = None) -> z3.Solver:
     # What follows is found from triggers alone, or not at all; looking for models of quantified
     # hypotheses is for what does not follow.
     solver.set("mbqi", False)
-    # Triggers are looked for in all that is true, not only in what the solver thinks matters: with
-    # the default it gives up on some that do follow, and on which depends on nothing visible.
-    solver.set("relevancy", 1)
+    solver.set("relevancy", ALL_TRUE)
     return solver
 
 
