@@ -150,4 +150,4 @@ def test_the_reference_design_is_the_rules_of_the_page() -> None:
             assert rule is getattr(page, field.name)
     for field in fields(Care):
         rule = getattr(REFERENCE.care, field.name)
-        assert rule is True or rule is getattr(fencing, field.name)
+        assert isinstance(rule, bool) or rule is getattr(fencing, field.name)
