@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail, rather than skip, a test that needs a tool that is not installed",
     )
     parser.addoption(
+        "--deep",
+        action="store_true",
+        help="run the tests marked deep too: what others show in part, for every variant",
+    )
+    parser.addoption(
         "--renew-golden",
         action="store_true",
         help="write the texts that exports are compared with anew",
@@ -62,6 +67,8 @@ def _has_cuda() -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("deep") and not item.config.getoption("--deep"):
+        pytest.skip("takes long; with --deep")
     wanted = {version for mark in item.iter_markers("vllm") for version in mark.args}
     missing = sorted(wanted - _installed()) if wanted else []
     if missing:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import pytest
+
 from kvoracle.model.machine import Part, View
-from kvoracle.model.scopes import SCOPES, Scope
+from kvoracle.model.scopes import SCOPES
 from kvoracle.model.terms import BOOL, Sort, Term, enumeration, exists, forall, ite, maximum
 from kvoracle.spec.properties import Property
 from kvoracle.spec.variants import VARIANTS, Variant
 
 QUICK = ("seed", "draft", "limits", "groups")
-PLACES: list[tuple[Scope, Variant | None]] = [(SCOPES[name], None) for name in QUICK]
-PLACES += [(SCOPES[v.scope], v) for v in VARIANTS.values()]
-IDS = [scope.name if variant is None else variant.name for scope, variant in PLACES]
+FIRST = {v.scope: v.name for v in reversed(VARIANTS.values())}
+"""Of each scope, the variant whose exports are always checked; those of others take minutes."""
+
+
+def _marks(variant: Variant) -> tuple[pytest.MarkDecorator, ...]:
+    return () if FIRST[variant.scope] == variant.name else (pytest.mark.deep,)
+
+
+PLACES = [pytest.param(SCOPES[name], None, id=name) for name in QUICK]
+PLACES += [pytest.param(SCOPES[v.scope], v, id=v.name, marks=_marks(v)) for v in VARIANTS.values()]
+NAMES = [pytest.param(v.name, marks=_marks(v)) for v in VARIANTS.values()]
 
 # --- a machine full of edges ---------------------------------------------------------------
 

@@ -50,6 +50,7 @@ def test_a_variant_is_written_in_its_own_scope(capsys: Capture, tmp_path: Path) 
     assert f"{path}\n" in out and "rumur " in out
 
 
+@pytest.mark.deep
 def test_the_proof_is_written_for_smt_solvers(capsys: Capture, tmp_path: Path) -> None:
     code, out, _ = _run(capsys, "export", "smt2", "--out", str(tmp_path))
     files = list((tmp_path / "smt2-reference").glob("*.smt2"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from export_cases import EDGES, EDGES_PROPERTIES, IDS, PLACES
+from export_cases import EDGES, EDGES_PROPERTIES, PLACES
 
 from kvoracle.model.scopes import SCOPES, Scope
 from kvoracle.spec.explore import Exploration, search
@@ -32,7 +32,7 @@ def _counted(scope: Scope, variant: Variant | None, folder: Path, **how: object)
 
 
 @needs_rumur
-@pytest.mark.parametrize(("scope", "variant"), PLACES, ids=IDS)
+@pytest.mark.parametrize(("scope", "variant"), PLACES)
 def test_rumur_sees_the_same_states_and_verdicts(
     scope: Scope, variant: Variant | None, tmp_path: Path,
     reference_search: Callable[[str], Exploration],

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from export_cases import EDGES, EDGES_PROPERTIES, IDS, PLACES
+from export_cases import EDGES, EDGES_PROPERTIES, NAMES, PLACES
 from tla_reading import TlaReading
 
 from kvoracle.model.machine import Machine
@@ -109,7 +109,7 @@ def _agree(scope: Scope, variant: Variant | None, properties: tuple[Property, ..
                     state == packed or holds_for_all), name
 
 
-@pytest.mark.parametrize(("scope", "variant"), PLACES, ids=IDS)
+@pytest.mark.parametrize(("scope", "variant"), PLACES)
 def test_the_module_takes_the_steps_of_the_machine(
     scope: Scope, variant: Variant | None
 ) -> None:
@@ -120,7 +120,7 @@ def test_the_module_takes_the_steps_of_the_machine_at_the_edges_of_the_notation(
     _agree(EDGES, None, EDGES_PROPERTIES, breadth=300, wanted=60)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_property_is_broken_in_the_module_where_the_machine_breaks_it(
     name: str, variant_search: Callable[[str], Exploration]
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_property_is_broken_in_the_module_where_the_machine_breaks_it(
         assert verdicts == [True] * (len(verdicts) - 1) + [False]
 
 
-@pytest.mark.parametrize(("scope", "variant"), PLACES, ids=IDS)
+@pytest.mark.parametrize(("scope", "variant"), PLACES)
 def test_every_name_is_defined_and_none_is_hidden(scope: Scope, variant: Variant | None) -> None:
     made = tla(scope, variant)
     text = re.sub(r"\(\*.*?\*\)|\\\*[^\n]*|\"[^\"]*\"", "", made.module, flags=re.S)
