@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from kvoracle.model.machine import Part, View
-from kvoracle.model.scopes import SCOPES
+from kvoracle.model.scopes import SCOPES, Scope
 from kvoracle.model.terms import BOOL, Sort, Term, enumeration, exists, forall, ite, maximum
 from kvoracle.spec.properties import Property
 from kvoracle.spec.variants import VARIANTS, Variant
