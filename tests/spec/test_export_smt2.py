@@ -24,6 +24,10 @@ SAMPLED = 40
 """Of the obligations of a composition that is not the smallest; `bench/solvers.py` asks all."""
 
 
+BEYOND = frozenset({"planning-Division-a_chunk_s_tokens_more_make_at_most_one_chunk_more"})
+"""A product of two unknowns: cvc5 gives up, and Z3 alone has proved it."""
+
+
 @functools.cache
 def _scripts() -> tuple[Script, ...]:
     return tuple(smt2())
@@ -36,7 +40,9 @@ def test_cvc5_proves_the_obligations_of_the_reference_design(composition: str) -
     assert len(scripts) > 100
     if composition != next(iter(COMPOSITIONS)):
         scripts = random.Random(composition).sample(scripts, SAMPLED)
-    assert [s.name for s in scripts if cvc5_says(s) != "unsat"] == []
+    answers = {s.name: cvc5_says(s) for s in scripts}
+    assert {n: a for n, a in answers.items() if a != "unsat"} == {
+        n: "unknown" for n in BEYOND & answers.keys()}
 
 
 @needs_cvc5
