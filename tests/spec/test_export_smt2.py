@@ -41,8 +41,8 @@ def test_cvc5_proves_the_obligations_of_the_reference_design(composition: str) -
     if composition != next(iter(COMPOSITIONS)):
         scripts = random.Random(composition).sample(scripts, SAMPLED)
     answers = {s.name: cvc5_says(s) for s in scripts}
-    assert {n: a for n, a in answers.items() if a != "unsat"} == {
-        n: "unknown" for n in BEYOND & answers.keys()}
+    open_ones = {n: a for n, a in answers.items() if a != "unsat"}
+    assert open_ones == dict.fromkeys(BEYOND & answers.keys(), "unknown")
 
 
 @needs_cvc5
