@@ -131,18 +131,20 @@ def kill_table(names: Iterable[str] = TRIED, jobs: int | None = None,
                     Trial(found[k].name, name, verdict, reference[name]))
                 if done is not None:
                     done(name, n, len(wanted))
-        found_alone = pool.imap(_alone, list(_unseen(outcomes.values())), chunksize=1)
+        asked = list(_unseen(outcomes.values(), reference))
+        found_alone = pool.imap(_alone, asked, chunksize=1)
         for name, scope_name, mutant in filter(None, found_alone):
             outcomes[mutant].alone[name] = scope_name
     return list(outcomes.values())
 
 
-def _unseen(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _unseen(outcomes: Iterable[Outcome],
+            names: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Each property that is never the first to be broken, with the mutants, and the scopes that
     killed them, in which it may be broken as well."""
     killed = [o for o in outcomes if o.killed]
     first = {p for o in killed for p in o.killers}
-    crowded = [name for name in TRIED if scope(name).sizes.get("Request", 0) > 1]
+    crowded = [name for name in names if scope(name).sizes.get("Request", 0) > 1]
     for p in EVERYTHING.values():
         if p.name not in first and not p.derived:
             yield p.name, [
