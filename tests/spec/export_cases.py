@@ -17,8 +17,13 @@ FIRST = {v.scope: v.name for v in reversed(VARIANTS.values())}
 """Of each scope, the variant whose exports are always checked; those of others take minutes."""
 
 
+SLOW = frozenset({"found-loads", "promotions", "resets", "sharing"})
+"""Scopes that other tools search in half a minute and more."""
+
+
 def _marks(variant: Variant) -> tuple[pytest.MarkDecorator, ...]:
-    return () if FIRST[variant.scope] == variant.name else (pytest.mark.deep,)
+    always = FIRST[variant.scope] == variant.name and variant.scope not in SLOW
+    return () if always else (pytest.mark.deep,)
 
 
 PLACES = [pytest.param(SCOPES[name], None, id=name) for name in QUICK]
