@@ -15,6 +15,7 @@ from ..engines.protocol import BadStimulus
 from ..engines.registry import EngineUnavailable, open_engine
 from ..explain import explain, text
 from ..scenario import Scenario, named, perform, read
+from ..session import Outcome
 
 
 def find(given: str) -> Scenario:
@@ -30,8 +31,9 @@ def find(given: str) -> Scenario:
     return named(given)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Play it on the engine it names, or on ``--engine``."""
+def played(arguments: argparse.Namespace) -> tuple[Scenario, str, Outcome]:
+    """The file's scenario, played on the engine that it names or on ``--engine``, and that
+    engine's name."""
     scenario = find(arguments.file)
     recorded = scenario.header.found
     name = arguments.engine or (recorded.engine if recorded else "impl")
@@ -52,6 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise exits.UserError(f"{name}: {missing}", exits.UNJUDGED) from None
     finally:
         engine.close()
+    return scenario, name, outcome
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play it on the engine it names, or on ``--engine``."""
+    scenario, name, outcome = played(arguments)
     found = None
     judge = outcome.judge
     assert judge is not None
