@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvoracle.model.scopes import SCOPES
-from kvoracle.spec.explore import Exploration, search
+from kvoracle.spec.explore import Exploration, NoCompiler, search, toolchain
 from kvoracle.spec.variants import VARIANTS
 
 
@@ -48,3 +48,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             f"{name} has changed; if it should: make test ARGS='--renew-golden -k as_kept'"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def compiler(request: pytest.FixtureRequest) -> None:
+    """A C compiler, without which what it takes to test is skipped."""
+    try:
+        toolchain.compiler()
+    except NoCompiler as error:
+        if request.config.getoption("--require-engines"):
+            raise
+        pytest.skip(str(error))

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from searched import told
 
 from kvoracle.model.machine import Machine, Part, View
 from kvoracle.model.scopes import CORE, LARGE, SCOPES, ImpossibleConfig, Scope
@@ -52,24 +53,7 @@ from kvoracle.spec.explore.reference import NegativeValue
 from kvoracle.spec.properties import EVERYTHING, PROPERTIES, Property, Witness
 from kvoracle.spec.variants import PLANNERS, VARIANTS, Variant
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _compiler(request: pytest.FixtureRequest) -> None:
-    try:
-        toolchain.compiler()
-    except NoCompiler as error:
-        if request.config.getoption("--require-engines"):
-            raise
-        pytest.skip(str(error))
-
-
-def told(found: Exploration) -> dict[str, Any]:
-    """All that must not depend on the backend, orders included."""
-    data = asdict(found)
-    for name in ("backend", "seconds", "memory"):
-        del data[name]
-    data["orders"] = [list(found.violations), list(found.witnesses), list(found.evaluated)]
-    return data
+pytestmark = pytest.mark.usefixtures("compiler")
 
 
 def both(scope: Scope, variant: Variant | None = None, **how: Any) -> Exploration:

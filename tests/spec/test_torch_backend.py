@@ -11,11 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from searched import told
 
 from kvoracle.model.scopes import LARGE, SCOPES, Scope, UnknownName
 from kvoracle.oracle import cli
@@ -24,7 +25,6 @@ from kvoracle.spec.explore import (
     CheckpointRefused,
     Exploration,
     Limits,
-    NoCompiler,
     NoDevice,
     OutOfMemory,
     cuda,
@@ -36,28 +36,10 @@ from kvoracle.spec.properties import EVERYTHING
 from kvoracle.spec.variants import VARIANTS, Variant
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("compiler")
 
 MIB = 2**20
 DEEP = LARGE["pair-deep"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compiler(request: pytest.FixtureRequest) -> None:
-    try:
-        toolchain.compiler()
-    except NoCompiler as error:
-        if request.config.getoption("--require-engines"):
-            raise
-        pytest.skip(str(error))
-
-
-def told(found: Exploration) -> dict[str, Any]:
-    """All that must not depend on the backend, orders included."""
-    data = asdict(found)
-    for name in ("backend", "seconds", "memory"):
-        del data[name]
-    data["orders"] = [list(found.violations), list(found.witnesses), list(found.evaluated)]
-    return data
 
 
 def both(scope: Scope, variant: Variant | None = None, **how: Any) -> Exploration:
