@@ -6,6 +6,7 @@ import functools
 
 import pytest
 import z3
+from proved import beyond_transfers
 
 from kvoracle.model.connecting import AWARE
 from kvoracle.model.machine import Machine
@@ -31,9 +32,7 @@ def _proof() -> Proof:
 
 @functools.cache
 def _decided() -> tuple[Obligation, ...]:
-    smaller = Proof(Machine(TRANSFER_PARTS, REFERENCE))
-    assert all(o.answer.verdict == "proved" for o in smaller.obligations())
-    return tuple(Proof(MACHINE, smaller={"transfers": smaller}).obligations())
+    return beyond_transfers(MACHINE)
 
 
 # --- proofs ----------------------------------------------------------------------------------

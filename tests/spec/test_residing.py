@@ -7,11 +7,12 @@ import functools
 
 import pytest
 import z3
+from proved import beyond_transfers
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run
-from kvoracle.model.scopes import COMPOSITIONS, SCOPES, TRANSFER_PARTS
+from kvoracle.model.scopes import COMPOSITIONS, SCOPES
 from kvoracle.spec.properties.property import Property
 from kvoracle.spec.properties.residing import LAG_LEMMAS, RESIDENT_LEMMAS
 from kvoracle.spec.prove.obligations import Obligation, Proof
@@ -25,16 +26,8 @@ MACHINE = PROOFS["residents"].machine
 
 
 @functools.cache
-def _smaller() -> dict[str, Proof]:
-    proof = Proof(Machine(TRANSFER_PARTS, REFERENCE))
-    list(proof.obligations())
-    return {"transfers": proof}
-
-
-@functools.cache
 def _reference(composition: str) -> tuple[Obligation, ...]:
-    machine = PROOFS[composition].machine
-    return tuple(Proof(machine, smaller=_smaller()).obligations())
+    return beyond_transfers(PROOFS[composition].machine)
 
 
 @pytest.mark.parametrize(("composition", "lemmas"), [

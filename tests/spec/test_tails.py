@@ -6,11 +6,12 @@ import functools
 
 import pytest
 import z3
+from proved import beyond_transfers
 
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run
-from kvoracle.model.scopes import DRAFTED_PARTS, SCOPES, TRANSFER_PARTS
+from kvoracle.model.scopes import DRAFTED_PARTS, SCOPES
 from kvoracle.spec.properties.drafting import DRAFTING, DRAFTING_LEMMAS
 from kvoracle.spec.prove.obligations import Obligation, Proof
 from kvoracle.spec.prove.solver import decide
@@ -24,10 +25,7 @@ PROOF = Proof(MACHINE, effort=ENOUGH)
 
 @functools.cache
 def _decided() -> tuple[Obligation, ...]:
-    """Without what transfers have shown already."""
-    smaller = Proof(Machine(TRANSFER_PARTS, REFERENCE))
-    assert all(o.answer.verdict == "proved" for o in smaller.obligations())
-    return tuple(Proof(MACHINE, smaller={"transfers": smaller}).obligations())
+    return beyond_transfers(MACHINE)
 
 
 def test_tails_are_proved_for_all_sizes() -> None:

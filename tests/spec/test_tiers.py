@@ -6,6 +6,7 @@ import functools
 
 import pytest
 import z3
+from proved import beyond_transfers
 
 from kvoracle.model.fencing import MISSING, PENDING, READY
 from kvoracle.model.machine import Machine
@@ -27,10 +28,7 @@ OWN = sorted(MACHINE.actions.keys() - Machine(TRANSFER_PARTS, REFERENCE).actions
 
 @functools.cache
 def _decided() -> tuple[Obligation, ...]:
-    """Without what transfers have shown already."""
-    smaller = Proof(Machine(TRANSFER_PARTS, REFERENCE))
-    assert all(o.answer.verdict == "proved" for o in smaller.obligations())
-    return tuple(Proof(MACHINE, smaller={"transfers": smaller}).obligations())
+    return beyond_transfers(MACHINE)
 
 
 def test_tiers_are_proved_for_all_sizes() -> None:

@@ -7,12 +7,13 @@ import functools
 
 import pytest
 import z3
+from proved import beyond_transfers
 
 from kvoracle.model.kinds import LOCAL, RECURRENT, WINDOW
 from kvoracle.model.machine import Machine
 from kvoracle.model.rules import REFERENCE
 from kvoracle.model.run import Program, Run
-from kvoracle.model.scopes import SCOPES, TRANSFER_PARTS, WINDOW_PARTS
+from kvoracle.model.scopes import SCOPES, WINDOW_PARTS
 from kvoracle.spec.properties.windowing import WINDOW_LEMMAS
 from kvoracle.spec.prove.obligations import Obligation, Proof
 from kvoracle.spec.prove.solver import decide
@@ -25,9 +26,7 @@ PROOF = Proof(MACHINE)
 
 @functools.cache
 def _reference() -> tuple[Obligation, ...]:
-    transfers = Proof(Machine(TRANSFER_PARTS, REFERENCE))
-    list(transfers.obligations())
-    return tuple(Proof(MACHINE, smaller={"transfers": transfers}).obligations())
+    return beyond_transfers(MACHINE)
 
 
 def test_windows_are_proved_safe_for_all_sizes() -> None:
